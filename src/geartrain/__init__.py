@@ -1,0 +1,1 @@
+"""An asyncio actor runtime for durable agent runs."""

@@ -1,0 +1,168 @@
+"""What can go wrong, in three families.
+
+The family says what the caller does next: a `UsageError` fails again however often it is tried, a
+`ResourceError` may pass later, an `InternalError` means that geartrain broke a promise of its own.
+No code reads a message text: what an error knows are its attributes, and the message is built from them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+class GeartrainError(Exception):
+    """The root of every error that geartrain raises on purpose; survives pickling."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuilt, (type(self), dict(self.__dict__)))
+
+
+def _rebuilt(kind: type[GeartrainError], fields: dict[str, Any]) -> GeartrainError:
+    error = kind.__new__(kind)
+    error.__dict__.update(fields)
+    return error
+
+
+class UsageError(GeartrainError):
+    """The caller's fault: the same call will fail again."""
+
+
+class ResourceError(GeartrainError):
+    """The world's fault: a later try may succeed."""
+
+
+class InternalError(GeartrainError):
+    """Our fault: a promise of geartrain's own was broken; please report it."""
+
+
+@dataclass(eq=False)
+class InvalidValue(UsageError):
+    """A value given by the caller is outside what is allowed."""
+
+    name: str
+    expected: str
+    found: Any
+
+    def __str__(self) -> str:
+        return f"{self.name} must be {self.expected}, got {self.found!r}"
+
+
+@dataclass(eq=False)
+class RunNotFound(UsageError):
+    """No run of that id is in the store."""
+
+    run_id: str
+
+    def __str__(self) -> str:
+        return f"run {self.run_id!r}: not found in this store; `geartrain list` shows what is there"
+
+
+@dataclass(eq=False)
+class RunExists(UsageError):
+    """A run of that id (or idempotency key) was started with another request. Nothing was changed."""
+
+    run_id: str
+
+    def __str__(self) -> str:
+        return f"run {self.run_id!r}: was started with another request; use a new id or idempotency key"
+
+
+@dataclass(eq=False)
+class EventRefused(UsageError):
+    """An event cannot move the run in its present state. Nothing was stored."""
+
+    run_id: str
+    event_type: str
+    state: str
+    reason: str
+    possible: tuple[str, ...] = ()
+    last_seq: int = 0
+
+    def __str__(self) -> str:
+        text = f"run {self.run_id!r}: {self.event_type} is not possible in {self.state}; {self.reason}"
+        return f"{text}; possible: {', '.join(self.possible)}" if self.possible else text
+
+
+@dataclass(eq=False)
+class EventConflict(UsageError):
+    """An event id that is already stored came again with another body. Nothing was stored."""
+
+    run_id: str
+    event_id: str
+
+    def __str__(self) -> str:
+        return (
+            f"run {self.run_id!r}: event id {self.event_id!r} is already stored with another body; "
+            "give a new event its own id"
+        )
+
+
+@dataclass(eq=False)
+class AgentNotFound(UsageError):
+    """No agent of that name is registered here."""
+
+    name: str
+    registered: tuple[str, ...]
+
+    def __str__(self) -> str:
+        known = ", ".join(map(repr, self.registered)) or "none"
+        return f"agent {self.name!r}: not registered with this runtime (registered: {known}); pass it in agents=[…]"
+
+
+@dataclass(eq=False)
+class RuntimeClosed(UsageError):
+    """The runtime is closed or closing and takes nothing more in."""
+
+    attempted: str
+
+    def __str__(self) -> str:
+        return f"{self.attempted}: this runtime is closed; open the store again"
+
+
+@dataclass(eq=False)
+class RunSetApart(ResourceError):
+    """A run cannot be moved by this node; its journal is untouched and other runs go on."""
+
+    run_id: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"run {self.run_id!r}: set apart: {self.reason}"
+
+
+@dataclass(eq=False)
+class FormatUnknown(UsageError):
+    """Stored data is newer than this version of geartrain, or of an unknown kind. Nothing was written."""
+
+    what: str
+    found: str
+    readable: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: found {self.found}, this version reads {self.readable}; use a newer geartrain"
+
+
+@dataclass(eq=False)
+class MailboxFull(ResourceError):
+    """A mailbox has no room for a message that must not wait."""
+
+    owner: str
+    capacity: int
+
+    def __str__(self) -> str:
+        return (
+            f"mailbox of {self.owner!r} is full ({self.capacity} messages); "
+            "await send() to wait for room, or raise mailbox_capacity"
+        )
+
+
+@dataclass(eq=False)
+class TimedOut(ResourceError):
+    """Something did not happen within the time its caller gave it."""
+
+    what: str
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.what}: not done within {self.seconds:g} s"

@@ -1,0 +1,84 @@
+"""Every bound of the runtime in one place, each with its unit and its default.
+
+"No limit" is the member `UNLIMITED`, never `-1`, `0` or `None`.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from geartrain.errors import InvalidValue
+
+
+class Unlimited(StrEnum):
+    """The type of `UNLIMITED`."""
+
+    UNLIMITED = "unlimited"
+
+
+UNLIMITED: Final = Unlimited.UNLIMITED
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits of one runtime. Seconds, bytes and counts; each at least 1 unless it says otherwise.
+
+    Raises:
+        InvalidValue: A limit is not positive.
+    """
+
+    # Effects
+    model_call_seconds: float = 120.0
+    model_attempts: int = 3
+    model_calls_at_once: int = 1_000
+    tool_call_seconds: float = 30.0
+    policy_seconds: float = 5.0
+    context_provider_seconds: float = 5.0
+    dwell_seconds: float = 30.0
+    grace_seconds: float = 5.0
+    approval_expiry_seconds: float = 7 * 86_400.0
+
+    # One reply, one run
+    calls_per_reply: int = 64
+    anomalies_per_run: int = 3
+    argument_bytes: int = 64 * 1024
+    result_context_bytes: int = 16 * 1024
+    result_stored_bytes: int = 1024 * 1024
+    context_messages: int = 200
+    context_bytes: int = 1024 * 1024
+    summarise_turns: int = 20
+    event_bytes: int = 1024 * 1024
+    events_per_run: int = 50_000
+    events_per_run_warning: int = 10_000
+    checkpoint_bytes: int = 64 * 1024
+    queued_inputs: int = 100
+
+    # Actors and supervision
+    mailbox_capacity: int = 1_000
+    messages_per_turn: int = 64
+    restarts_per_window: int = 3
+    restart_window_seconds: float = 60.0
+    restarts_per_run: int = 20
+    sub_agent_depth: int = 8
+    sub_agent_width: int = 1_000
+    sub_agents_at_once: int = 50
+
+    # One node
+    task_calls_at_once: int = 1_000
+    thread_calls_at_once: int = 32
+    process_calls_at_once: int = 4
+    calls_at_once_per_run: int = 8
+    runs_loaded_at_once: int = 64
+    runs_live: int = 100_000
+    batch_entries: int = 512
+    batch_bytes: int = 4 * 1024 * 1024
+    observer_records: int = 10_000
+    watch_records: int = 1_000
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if not value > 0:  # also refuses NaN, which compares false with everything
+                raise InvalidValue(name, "more than 0", value)
