@@ -1,0 +1,329 @@
+"""Events: the facts that move a run. A closed union; each has a JSON form with its `type`.
+
+Every event carries its id, its time (seconds since 1970), its `source`, and for a person's act `by`. Ids of events
+that answer an effect are derived from the effect's key, so an answer posted twice is one event.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from geartrain.machine._spec import Budget
+from geartrain.machine._states import ResultStatus, RunState
+from geartrain.machine._values import (
+    Artifact,
+    Message,
+    ParentRef,
+    RequestedCall,
+    RunError,
+    ToolCall,
+    Usage,
+    Verdict,
+)
+
+
+class EventBase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+    """What every event has."""
+
+    id: str
+    time: float
+    source: str = "runtime"
+    by: str = ""
+
+
+class RunStarted(EventBase, frozen=True, kw_only=True):
+    """The run begins. `request` is the digest of what the caller asked for, `spec` that of the agent's spec.
+
+    `history` holds the messages of the ended run that this one continues.
+    """
+
+    agent: str
+    spec: str
+    input: str
+    budget: Budget
+    request: str = ""
+    deadline: float | None = None
+    principal: str = ""
+    permissions: tuple[str, ...] = ()
+    labels: dict[str, str] = {}
+    context: dict[str, Any] = {}
+    parent: ParentRef | None = None
+    root: str = ""
+    depth: int = 0
+    continues: str = ""
+    history: tuple[Message, ...] = ()
+
+
+class ContextPrepared(EventBase, frozen=True, kw_only=True):
+    """The context providers have answered; their messages go before the input."""
+
+    messages: tuple[Message, ...] = ()
+
+
+class ContextFailed(EventBase, frozen=True, kw_only=True):
+    """A context provider raised or took too long."""
+
+    provider: str
+    message: str
+
+
+class ModelReplied(EventBase, frozen=True, kw_only=True):
+    """The model's reply of a turn. Without `usage` its cost is estimated."""
+
+    turn: int
+    attempt: int
+    text: str = ""
+    calls: tuple[RequestedCall, ...] = ()
+    usage: Usage | None = None
+    finish_reason: str = ""
+    model: str = ""
+    anomaly: str = ""
+
+
+class ModelFailed(EventBase, frozen=True, kw_only=True):
+    """The model call failed and its retries are used up. `code` context_too_long forces one compaction."""
+
+    turn: int
+    attempt: int
+    code: Literal["model_failed", "context_too_long", "agent_gone"]
+    message: str
+    usage: Usage | None = None
+
+
+class TurnTaken(EventBase, frozen=True, kw_only=True):
+    """A person wrote the model's reply in its place."""
+
+    text: str = ""
+    calls: tuple[RequestedCall, ...] = ()
+
+
+class PermissionsEvaluated(EventBase, frozen=True, kw_only=True):
+    """The policy's verdicts on the calls that waited for it."""
+
+    verdicts: tuple[Verdict, ...]
+
+
+class ApprovalDecided(EventBase, frozen=True, kw_only=True):
+    """A person's decision on one call. Edited `arguments` replace the model's and are bound to their own digest.
+
+    `arguments_digest`, if given, is what the person saw: a decision about other arguments is refused.
+    """
+
+    call_id: str
+    approved: bool
+    reason: str = ""
+    arguments: str | None = None
+    arguments_digest: str = ""
+    remember: Literal["", "run"] = ""
+
+
+class ApprovalExpired(EventBase, frozen=True, kw_only=True):
+    """Nobody decided in time."""
+
+    call_id: str
+
+
+class ToolStarted(EventBase, frozen=True, kw_only=True):
+    """A write is about to start: from here on its outcome is in doubt until its result is stored."""
+
+    call_id: str
+    attempt: int
+
+
+class ToolFinished(EventBase, frozen=True, kw_only=True):
+    """A call has its result. `verdict` not_done is a `verify` that found the write not done."""
+
+    call_id: str
+    attempt: int
+    status: ResultStatus
+    text: str
+    size: int = 0
+    artifact: Artifact | None = None
+    tries: int = 1
+    verdict: Literal["", "done", "not_done"] = ""
+
+
+class WriteInDoubt(EventBase, frozen=True, kw_only=True):
+    """A started write's result was not seen: time-out, cancellation, lost worker, or `verify` could not tell."""
+
+    call_id: str
+    attempt: int
+    reason: str
+
+
+class CallSettled(EventBase, frozen=True, kw_only=True):
+    """A person (or the tool's `verify`) settled a doubt: the write was done, or it was not and is run or skipped."""
+
+    call_id: str
+    done: bool
+    text: str = ""
+    not_done: Literal["", "run", "skip"] = ""
+
+
+class CallAnswered(EventBase, frozen=True, kw_only=True):
+    """A person answered a call in the tool's place."""
+
+    call_id: str
+    text: str
+    status: ResultStatus = ResultStatus.OK
+
+
+class SubAgentEnded(EventBase, frozen=True, kw_only=True):
+    """A sub-agent's run has ended; its end is the result of the call that started it."""
+
+    call_id: str
+    run_id: str
+    state: RunState
+    text: str = ""
+    error: RunError | None = None
+    usage: Usage = Usage()
+    turns: int = 0
+    tool_calls: int = 0
+
+
+class ContextCompacted(EventBase, frozen=True, kw_only=True):
+    """A model summarised the oldest `replaced` messages of the window's history."""
+
+    summary: str
+    replaced: int
+    usage: Usage | None = None
+
+
+class CompactionFailed(EventBase, frozen=True, kw_only=True):
+    """Summarising failed: the window alone is kept."""
+
+    message: str
+    usage: Usage | None = None
+
+
+class InputReceived(EventBase, frozen=True, kw_only=True):
+    """Something was said to the run; it is heard at the next model call."""
+
+    text: str
+
+
+class PauseRequested(EventBase, frozen=True, kw_only=True):
+    """Pause: what runs finishes, nothing new starts."""
+
+    reason: str = ""
+
+
+class RunResumed(EventBase, frozen=True, kw_only=True):
+    """Go on after a pause, or out of quarantine."""
+
+
+class CancelRequested(EventBase, frozen=True, kw_only=True):
+    """Cancel. `code` says who: the user, the parent run, or the system."""
+
+    reason: str = ""
+    code: Literal["cancelled_by_user", "cancelled_by_parent", "cancelled_by_system"] = "cancelled_by_user"
+
+
+class DeadlinePassed(EventBase, frozen=True, kw_only=True):
+    """The run's absolute deadline is over."""
+
+
+class GraceElapsed(EventBase, frozen=True, kw_only=True):
+    """The grace of an ending run is over."""
+
+
+class BudgetRaised(EventBase, frozen=True, kw_only=True):
+    """The budget from now on; it replaces the one before."""
+
+    budget: Budget
+
+
+class TimerFired(EventBase, frozen=True, kw_only=True):
+    """A time that `wake_at` named has come: active seconds used up, a wait over its limit, or a back-off over."""
+
+    kind: Literal["active_seconds", "dwell", "back_off"]
+
+
+class RunRecovered(EventBase, frozen=True, kw_only=True):
+    """The process that moved this run is gone and another one goes on. All that was in progress is lost.
+
+    `clean` after an orderly stop that ended nothing. `attempt` counts the recoveries of this run.
+    """
+
+    attempt: int
+    clean: bool = False
+
+
+class ActorRestarted(EventBase, frozen=True, kw_only=True):
+    """The run's actor crashed and was restarted from the last checkpoint; effects live on."""
+
+    reason: str
+    restarts: int
+    resume_at: float | None = None
+
+
+class RunQuarantined(EventBase, frozen=True, kw_only=True):
+    """The run is set apart until a person resumes or cancels it. `aside` is the event that could not be handled."""
+
+    reason: str
+    code: Literal["system_error", "agent_gone"] = "system_error"
+    aside: str = ""
+
+
+class HandedOff(EventBase, frozen=True, kw_only=True):
+    """The run goes on under another agent's spec."""
+
+    agent: str
+    spec: str
+    call: ToolCall | None = None
+
+
+class HandoffFailed(EventBase, frozen=True, kw_only=True):
+    """The agent that should take the run over is not to be had; the model is told."""
+
+    agent: str
+    message: str
+
+
+Event = (
+    RunStarted
+    | ContextPrepared
+    | ContextFailed
+    | ModelReplied
+    | ModelFailed
+    | TurnTaken
+    | PermissionsEvaluated
+    | ApprovalDecided
+    | ApprovalExpired
+    | ToolStarted
+    | ToolFinished
+    | WriteInDoubt
+    | CallSettled
+    | CallAnswered
+    | SubAgentEnded
+    | ContextCompacted
+    | CompactionFailed
+    | InputReceived
+    | PauseRequested
+    | RunResumed
+    | CancelRequested
+    | DeadlinePassed
+    | GraceElapsed
+    | BudgetRaised
+    | TimerFired
+    | RunRecovered
+    | ActorRestarted
+    | RunQuarantined
+    | HandedOff
+    | HandoffFailed
+)
+
+# What callers may post; the rest only the runtime itself can know, and is refused from outside.
+PUBLIC_EVENTS: tuple[type[EventBase], ...] = (
+    TurnTaken,
+    ApprovalDecided,
+    CallSettled,
+    CallAnswered,
+    InputReceived,
+    PauseRequested,
+    RunResumed,
+    CancelRequested,
+    BudgetRaised,
+)

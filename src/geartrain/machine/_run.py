@@ -1,0 +1,147 @@
+"""The run: all that a step may know of it, as one frozen value of bounded size.
+
+`messages` holds only what the next model call may see; what the window drops stays in the journal. So each step
+costs the same however long the run is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from geartrain.limits import Unlimited
+from geartrain.machine._spec import Budget
+from geartrain.machine._states import CallStatus, RunState
+from geartrain.machine._termination import Measured
+from geartrain.machine._values import (
+    Artifact,
+    CallResult,
+    Ending,
+    Hold,
+    Message,
+    ParentRef,
+    PermissionDecision,
+    RunError,
+    ToolCall,
+    Usage,
+    Value,
+)
+
+
+class Call(Value, omit_defaults=False):
+    """A call of the open turn. `since` is the time of its last change of status.
+
+    `sub_agent` calls start a run; the flags are the stricter of the recorded and today's tool.
+    """
+
+    id: str
+    tool: str
+    arguments: str
+    arguments_digest: str
+    provider_id: str = ""
+    status: CallStatus = CallStatus.PROPOSED
+    attempt: int = 1
+    since: float = 0.0
+    read_only: bool = False
+    idempotent: bool = False
+    verify: bool = False
+    external: bool = False
+    sub_agent: bool = False
+    ask_user: bool = False
+    timeout_seconds: float = 30.0
+    expires_at: float | None = None
+    reason: str = ""
+    result: CallResult | None = None
+
+    @property
+    def barrier(self) -> bool:
+        """Whether this call runs alone: neither reads nor sub-agents do."""
+        return not (self.read_only or self.sub_agent or self.ask_user)
+
+
+class Run(Value, omit_defaults=False):
+    """One agent execution as of event `seq`.
+
+    `phase` is where a suspended run goes on; for the others it equals `state`. `entered_at` is when the present state
+    was entered. `unconsulted` counts results that the model has not been asked about (consult each_result).
+    `wrapping_up` is the budget code for which the last turn is taken without tools.
+    """
+
+    id: str
+    seq: int = 0
+    state: RunState = RunState.CREATED
+    phase: RunState = RunState.CREATED
+    agent: str = ""
+    spec: str = ""
+    path: tuple[RunState, ...] = ()
+    holds: tuple[Hold, ...] = ()
+    ending: Ending | None = None
+    user_input: str = ""
+    messages: tuple[Message, ...] = ()
+    messages_size: int = 0
+    messages_dropped: int = 0
+    turn_count: int = 0
+    model_attempt: int = 1
+    token_count: Usage = Usage()
+    active_seconds: float = 0.0
+    tool_failures: int = 0
+    tool_calls: int = 0
+    anomalies: int = 0
+    calls: tuple[Call, ...] = ()
+    commentary: str = ""
+    unconsulted: int = 0
+    permission_decisions: tuple[PermissionDecision, ...] = ()
+    remembered: tuple[PermissionDecision, ...] = ()
+    context_artifacts: tuple[Artifact, ...] = ()
+    queued_input: tuple[str, ...] = ()
+    budget: Budget = Budget()
+    deadline: float | None = None
+    compacting: int = 0
+    compacted_for_length: bool = False
+    wrapping_up: str = ""
+    handing_off: ToolCall | None = None
+    evaluations: int = 0
+    recoveries: int = 0
+    restarts: int = 0
+    resume_at: float | None = None
+    created_at: float = 0.0
+    started_at: float = 0.0
+    updated_at: float = 0.0
+    entered_at: float = 0.0
+    parent: ParentRef | None = None
+    root: str = ""
+    depth: int = 0
+    continues: str = ""
+    principal: str = ""
+    permissions: tuple[str, ...] = ()
+    labels: dict[str, str] = {}
+    context: dict[str, Any] = {}
+    request: str = ""
+    final_answer: str | None = None
+    error: RunError | None = None
+
+    @property
+    def measured(self) -> Measured:
+        """What the run has used so far, as conditions look at it."""
+        return Measured(
+            turns=self.turn_count,
+            seconds=self.active_seconds,
+            tool_failures=self.tool_failures,
+            tokens=self.token_count.total_tokens,
+            cost=self.token_count.cost,
+            tool_calls=self.tool_calls,
+            called=tuple(call.tool for call in self.calls if call.result is not None),
+        )
+
+    @property
+    def tokens_left(self) -> int | None:
+        """Tokens that the budget leaves, or None if it sets no limit."""
+        limit = self.budget.max_tokens
+        return None if isinstance(limit, Unlimited) else limit - self.token_count.total_tokens
+
+    def call(self, call_id: str) -> Call | None:
+        """Return the open turn's call of that id, or None."""
+        return next((call for call in self.calls if call.id == call_id), None)
+
+    def held_by(self, kind: str) -> bool:
+        """Whether a hold of that kind is open."""
+        return any(hold.kind == kind for hold in self.holds)

@@ -1,0 +1,163 @@
+"""An agent's definition as data: all that the step needs to know of it, stored once under its digest.
+
+The step uses the recorded spec; effects use today's code, found by name. So code may change between two steps of a
+run without changing what its journal means. Defaults are written out, so that a later default changes no older spec.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import msgspec
+
+from geartrain.errors import InvalidValue
+from geartrain.ids import digest
+from geartrain.limits import UNLIMITED, Limits, Unlimited
+from geartrain.machine._termination import Condition
+from geartrain.machine._values import Value
+
+# Rules of ours that change what a step does get a new number; a spec keeps the number it was made under.
+RULES_VERSION: Final = 1
+
+
+class ToolSpec(Value, omit_defaults=False):
+    """A tool as the machine knows it.
+
+    `kind` ask_user is the tool by which an agent asks its user something and waits. `verify` says whether the
+    tool can find out whether a write of its own was done. `parameters` is the JSON Schema of its arguments.
+    """
+
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] = {}
+    kind: Literal["function", "ask_user"] = "function"
+    read_only: bool = False
+    idempotent: bool = False
+    verify: bool = False
+    external: bool = False
+    timeout_seconds: float = 30.0
+
+
+class SubAgentSpec(Value, omit_defaults=False):
+    """Another agent that the model may call like a tool: a call starts a run of it."""
+
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] = {}
+
+
+class Budget(Value, omit_defaults=False):
+    """What a run may use. `UNLIMITED` lifts a limit. A limit is reached by its n-th unit.
+
+    `max_seconds` counts active time only: neither time suspended nor time in which no process had the run.
+    `max_cost` is in the unit of the prices that the user gave.
+    """
+
+    max_turns: int | Unlimited = 20
+    max_seconds: float | Unlimited = 300.0
+    max_tool_failures: int | Unlimited = 3
+    max_tokens: int | Unlimited = 80_000
+    max_cost: float | Unlimited = UNLIMITED
+    max_tool_calls: int | Unlimited = UNLIMITED
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if not isinstance(value, Unlimited) and not value > 0:
+                raise InvalidValue(name, "more than 0, or UNLIMITED", value)
+
+
+class ContextRules(Value, omit_defaults=False):
+    """How much of the history the next model call sees.
+
+    The window keeps the system prompt, pinned messages and the newest input, and never parts a call from its result.
+    With `summarise`, the oldest part is summarised by the model once there are more than `summarise_turns` turns
+    in the context, or more than `summarise_share` of the token limit is used by one request.
+    """
+
+    messages: int = 200
+    bytes: int = 1024 * 1024
+    result_bytes: int = 16 * 1024
+    summarise: bool = False
+    summarise_turns: int = 20
+    summarise_share: float = 0.5
+
+
+class StepLimits(Value, omit_defaults=False):
+    """The limits that the step itself keeps, recorded so that a replay under other settings goes the same way."""
+
+    calls_per_reply: int = 64
+    anomalies: int = 3
+    queued_inputs: int = 100
+    grace_seconds: float = 5.0
+    approval_expiry_seconds: float = 7 * 86_400.0
+    model_seconds: float = 120.0
+    model_attempts: int = 3
+    policy_seconds: float = 5.0
+    context_seconds: float = 5.0
+    dwell_seconds: float = 30.0
+
+    @classmethod
+    def of(cls, limits: Limits) -> StepLimits:
+        """Return the part of a runtime's *limits* that goes into a spec."""
+        return cls(
+            calls_per_reply=limits.calls_per_reply,
+            anomalies=limits.anomalies_per_run,
+            queued_inputs=limits.queued_inputs,
+            grace_seconds=limits.grace_seconds,
+            approval_expiry_seconds=limits.approval_expiry_seconds,
+            model_seconds=limits.model_call_seconds,
+            model_attempts=limits.model_attempts,
+            policy_seconds=limits.policy_seconds,
+            context_seconds=limits.context_provider_seconds,
+            dwell_seconds=limits.dwell_seconds,
+        )
+
+
+class AgentSpec(Value, omit_defaults=False):
+    """Everything about an agent that the step needs.
+
+    `stop_when` ends a run in addition to its budget. `consult` each_result asks the model again after each
+    result while other calls still run (plans use it). `handoffs` are names of agents that may take the run over.
+    """
+
+    name: str
+    instructions: str = ""
+    model: str = ""
+    tools: tuple[ToolSpec, ...] = ()
+    sub_agents: tuple[SubAgentSpec, ...] = ()
+    handoffs: tuple[str, ...] = ()
+    providers: tuple[str, ...] = ()
+    budget: Budget = Budget()
+    stop_when: Condition | None = None
+    on_denied: Literal["fail", "tell"] = "fail"
+    on_budget: Literal["fail", "wrap_up", "suspend"] = "fail"
+    consult: Literal["all_results", "each_result"] = "all_results"
+    output_schema: dict[str, Any] | None = None
+    max_output_tokens: int | Unlimited = UNLIMITED
+    context: ContextRules = ContextRules()
+    limits: StepLimits = StepLimits()
+    rules_version: int = RULES_VERSION
+
+    def tool(self, name: str) -> ToolSpec | None:
+        """Return the tool of that name, or None."""
+        return next((tool for tool in self.tools if tool.name == name), None)
+
+    def sub_agent(self, name: str) -> SubAgentSpec | None:
+        """Return the sub-agent of that name, or None."""
+        return next((agent for agent in self.sub_agents if agent.name == name), None)
+
+
+def encode_spec(spec: AgentSpec) -> bytes:
+    """Return the spec's one canonical JSON form (keys sorted)."""
+    return msgspec.json.encode(spec, order="sorted")
+
+
+def spec_digest(spec: AgentSpec) -> str:
+    """Return the digest under which a spec is stored."""
+    return digest(encode_spec(spec))
+
+
+def decode_spec(data: bytes) -> AgentSpec:
+    """Return the spec stored as *data*."""
+    return msgspec.json.decode(data, type=AgentSpec)

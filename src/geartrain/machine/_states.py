@@ -1,0 +1,151 @@
+"""The names of the machine: states, call statuses, holds, kinds of errors and reason codes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+
+class RunState(StrEnum):
+    """Where a run is. Every state that a run passes through is recorded with the event that led there."""
+
+    CREATED = "CREATED"
+    PREPARE_CONTEXT = "PREPARE_CONTEXT"
+    MODEL_THINKING = "MODEL_THINKING"
+    DECIDE_ACTION = "DECIDE_ACTION"
+    WAIT_APPROVAL = "WAIT_APPROVAL"
+    EXECUTE_TOOL = "EXECUTE_TOOL"
+    OBSERVE = "OBSERVE"
+    COMPACT_OR_SAVE = "COMPACT_OR_SAVE"
+    SUSPENDED = "SUSPENDED"
+    FINISHED = "FINISHED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+ENDED: Final[frozenset[RunState]] = frozenset({RunState.FINISHED, RunState.FAILED, RunState.CANCELLED})
+
+
+class CallStatus(StrEnum):
+    """How far a tool call has come.
+
+    proposed → (policy) → allowed | asked | done; asked → (a person) → approved → (policy again) → allowed;
+    allowed → running → done; a write goes running → started → done, and from started possibly → in_doubt.
+    """
+
+    PROPOSED = "proposed"
+    ASKED = "asked"
+    APPROVED = "approved"
+    ALLOWED = "allowed"
+    RUNNING = "running"
+    STARTED = "started"
+    VERIFYING = "verifying"
+    IN_DOUBT = "in_doubt"
+    AWAITING_INPUT = "awaiting_input"
+    DONE = "done"
+
+
+# An effect, or a sub-agent, is at work on such a call.
+IN_PROGRESS: Final[frozenset[CallStatus]] = frozenset(
+    {CallStatus.RUNNING, CallStatus.STARTED, CallStatus.VERIFYING}
+)
+
+
+class ResultStatus(StrEnum):
+    """How a tool call ended. The text for the model names it."""
+
+    OK = "ok"
+    ERROR = "error"
+    TIMED_OUT = "timed_out"
+    REFUSED = "refused"
+    DENIED = "denied"
+    CANCELLED = "cancelled"
+    IN_DOUBT = "in_doubt"
+    NOT_STARTED = "not_started"
+
+
+# What counts toward `max_tool_failures`: denials and cancellations are not failures.
+FAILURES: Final[frozenset[ResultStatus]] = frozenset(
+    {ResultStatus.ERROR, ResultStatus.TIMED_OUT, ResultStatus.REFUSED}
+)
+
+
+class HoldKind(StrEnum):
+    """Why a run is suspended. The run goes on when it has no hold left."""
+
+    APPROVAL = "approval"
+    IN_DOUBT = "in_doubt"
+    INPUT = "input"
+    PAUSED = "paused"
+    BUDGET = "budget"
+    QUARANTINED = "quarantined"
+
+
+class ErrorKind(StrEnum):
+    """Whose trouble it was; in the outcome, the trace and the metrics alike."""
+
+    CANCELLED = "cancelled"
+    BUDGET = "budget"
+    DEADLINE = "deadline"
+    PERMISSION = "permission"
+    MODEL = "model"
+    CONTEXT = "context"
+    TOOL = "tool"
+    SYSTEM = "system"
+
+
+class ReasonCode(StrEnum):
+    """Why a run did not finish."""
+
+    CANCELLED_BY_USER = "cancelled_by_user"
+    CANCELLED_BY_PARENT = "cancelled_by_parent"
+    CANCELLED_BY_SYSTEM = "cancelled_by_system"
+    MAX_TURNS_EXCEEDED = "max_turns_exceeded"
+    TIMEOUT = "timeout"
+    TOO_MANY_TOOL_FAILURES = "too_many_tool_failures"
+    TOKEN_BUDGET_EXCEEDED = "token_budget_exceeded"  # noqa: S105 - tokens of a model, no secret
+    COST_BUDGET_EXCEEDED = "cost_budget_exceeded"
+    TOOL_CALL_BUDGET_EXCEEDED = "tool_call_budget_exceeded"
+    CONDITION_MET = "condition_met"
+    DEADLINE_EXCEEDED = "deadline_exceeded"
+    TOOL_DENIED = "tool_denied"
+    APPROVAL_DENIED = "approval_denied"
+    APPROVAL_EXPIRED = "approval_expired"
+    MODEL_FAILED = "model_failed"
+    UNSUPPORTED_ACTION = "unsupported_action"
+    INVALID_OUTPUT = "invalid_output"
+    CONTEXT_FAILED = "context_failed"
+    CONTEXT_TOO_LONG = "context_too_long"
+    TOOL_LOST = "tool_lost"
+    SYSTEM_ERROR = "system_error"
+    AGENT_GONE = "agent_gone"
+
+
+KIND_OF_CODE: Final[Mapping[ReasonCode, ErrorKind]] = MappingProxyType(
+    {
+        ReasonCode.CANCELLED_BY_USER: ErrorKind.CANCELLED,
+        ReasonCode.CANCELLED_BY_PARENT: ErrorKind.CANCELLED,
+        ReasonCode.CANCELLED_BY_SYSTEM: ErrorKind.CANCELLED,
+        ReasonCode.MAX_TURNS_EXCEEDED: ErrorKind.BUDGET,
+        ReasonCode.TIMEOUT: ErrorKind.BUDGET,
+        ReasonCode.TOO_MANY_TOOL_FAILURES: ErrorKind.BUDGET,
+        ReasonCode.TOKEN_BUDGET_EXCEEDED: ErrorKind.BUDGET,
+        ReasonCode.COST_BUDGET_EXCEEDED: ErrorKind.BUDGET,
+        ReasonCode.TOOL_CALL_BUDGET_EXCEEDED: ErrorKind.BUDGET,
+        ReasonCode.CONDITION_MET: ErrorKind.BUDGET,
+        ReasonCode.DEADLINE_EXCEEDED: ErrorKind.DEADLINE,
+        ReasonCode.TOOL_DENIED: ErrorKind.PERMISSION,
+        ReasonCode.APPROVAL_DENIED: ErrorKind.PERMISSION,
+        ReasonCode.APPROVAL_EXPIRED: ErrorKind.PERMISSION,
+        ReasonCode.MODEL_FAILED: ErrorKind.MODEL,
+        ReasonCode.UNSUPPORTED_ACTION: ErrorKind.MODEL,
+        ReasonCode.INVALID_OUTPUT: ErrorKind.MODEL,
+        ReasonCode.CONTEXT_FAILED: ErrorKind.CONTEXT,
+        ReasonCode.CONTEXT_TOO_LONG: ErrorKind.CONTEXT,
+        ReasonCode.TOOL_LOST: ErrorKind.TOOL,
+        ReasonCode.SYSTEM_ERROR: ErrorKind.SYSTEM,
+        ReasonCode.AGENT_GONE: ErrorKind.SYSTEM,
+    }
+)

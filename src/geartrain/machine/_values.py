@@ -1,0 +1,169 @@
+"""The vocabulary of runs: small frozen structs that events, commands, specs and runs are made of.
+
+All of it is stored as JSON. Optional fields have defaults, so that what an older version wrote stays readable.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from geartrain.machine._states import ErrorKind, HoldKind, ReasonCode, ResultStatus, RunState
+
+
+class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The base of every stored value: frozen, named fields, defaults left out of the JSON."""
+
+
+class Usage(Value):
+    """Tokens and cost of a model reply. `estimated` when the provider gave no figure, or not a usable one."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float = 0.0
+    estimated: bool = False
+
+    @property
+    def total_tokens(self) -> int:
+        """Input and output tokens together."""
+        return self.input_tokens + self.output_tokens
+
+    def plus(self, other: Usage) -> Usage:
+        """Return both added up."""
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cost=self.cost + other.cost,
+            estimated=self.estimated or other.estimated,
+        )
+
+
+class RequestedCall(Value):
+    """A tool call as a model asked for it. `arguments` is JSON text exactly as it came, perhaps broken.
+
+    `oversized` is the size in bytes of arguments that were too large to keep; `arguments` is then empty.
+    """
+
+    tool: str
+    arguments: str = "{}"
+    provider_id: str = ""
+    oversized: int = 0
+
+
+class ToolCall(Value):
+    """A tool call in the context: with our own id, and the provider's id only to answer the provider."""
+
+    id: str
+    tool: str
+    arguments: str
+    provider_id: str = ""
+
+
+class Message(Value):
+    """One message of the context.
+
+    An assistant message may hold `calls`; each is answered by one tool message with its `call_id`, in call order.
+    `turn` is the turn it belongs to (0: before the first). The window never drops `pinned` messages.
+    """
+
+    role: Literal["system", "user", "assistant", "tool"]
+    text: str
+    calls: tuple[ToolCall, ...] = ()
+    call_id: str = ""
+    tool: str = ""
+    status: ResultStatus = ResultStatus.OK
+    artifact: str = ""
+    turn: int = 0
+    pinned: bool = False
+
+    def size(self) -> int:
+        """Return about how many bytes of context this message takes."""
+        return len(self.text) + 16 + sum(len(call.arguments) + len(call.tool) + 32 for call in self.calls)
+
+
+class Artifact(Value):
+    """A large output stored once beside the journal. `digest` finds it; `size` is in bytes."""
+
+    digest: str
+    size: int
+    media_type: str = "text/plain"
+
+
+class CallResult(Value):
+    """The one result of a call: `text` is what the model sees, cleaned and trimmed.
+
+    `size` is the number of bytes of the whole output; `artifact` holds it when the text was trimmed.
+    """
+
+    status: ResultStatus
+    text: str
+    size: int = 0
+    artifact: Artifact | None = None
+    by: str = ""
+
+
+class Verdict(Value):
+    """What the policy said about one call.
+
+    `invalid` means that the arguments do not fit the tool (or that there is no such tool any more): the call
+    fails with `reason` and nobody is asked. `withdrawn` names safety flags (read_only, idempotent, verify) that
+    the recorded tool has and today's does not: the stricter one counts.
+    """
+
+    call_id: str
+    verdict: Literal["allow", "deny", "ask", "invalid"]
+    reason: str = ""
+    rule: str = ""
+    withdrawn: tuple[str, ...] = ()
+    error: str = ""
+
+
+class PermissionDecision(Value):
+    """A decision about a call, by the policy or by a person; bound to tool and arguments by their digest."""
+
+    call_id: str
+    tool: str
+    arguments_digest: str
+    decision: Literal["allow", "deny", "ask", "approved", "denied", "expired"]
+    by: str
+    time: float
+    reason: str = ""
+    remember: bool = False
+
+
+class Hold(Value):
+    """A reason why a run is suspended; `call_id` where it is about one call."""
+
+    kind: HoldKind
+    call_id: str = ""
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind}({self.call_id})" if self.call_id else str(self.kind)
+
+
+class RunError(Value):
+    """Why a run did not finish: a code, its kind, and one sentence with the values."""
+
+    code: ReasonCode
+    kind: ErrorKind
+    message: str
+
+
+class Ending(Value):
+    """The first cause of a run's end; sticky. The run ends when nothing is in progress, or at `grace_until`."""
+
+    state: RunState
+    error: RunError | None
+    by: str
+    time: float
+    grace_until: float
+
+
+class ParentRef(Value):
+    """The run and call that started this run as a sub-agent."""
+
+    run_id: str
+    call_id: str
+
