@@ -297,7 +297,8 @@ class Journal(Protocol):
 
     async def prune(self, *, before: float, limit: int = 1_000) -> int:
         """Delete up to *limit* runs that ended (last `updated_at`) before that time, and artifacts and specs that
-        nothing refers to any more; return how many runs went."""
+        nothing refers to any more; return how many runs went.
+        """
         ...
 
     async def statistics(self) -> StoreStatistics:

@@ -1,0 +1,57 @@
+"""One SQLite connection with its one thread: the only place that reaches into aiosqlite.
+
+aiosqlite runs statements one by one in a thread, and a cancelled caller leaves its statement running and its
+transaction open. So a unit of work is one function, run whole in that thread whatever happens to the caller. For
+that aiosqlite has no public call; a test fails if the private one vanishes.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+import aiosqlite
+
+from geartrain.clock import thread_job
+
+T = TypeVar("T")
+
+Connect = Callable[[], sqlite3.Connection]
+
+
+class ConnectionThread:
+    """A connection that is used by its own thread only."""
+
+    __slots__ = ("_connection", "_raw")
+
+    def __init__(self, connection: aiosqlite.Connection) -> None:
+        self._connection: Final = connection
+        self._raw: Final = connection._conn  # noqa: SLF001 - see above
+
+    @classmethod
+    async def open(cls, connect: Connect) -> ConnectionThread:
+        """Start a thread and connect in it; what *connect* raises is raised here, and the thread is gone."""
+        connection = aiosqlite.Connection(connect, iter_chunk_size=64)
+        # A daemon: a forgotten store must not keep the process from ending. A commit that the end of the
+        # process cuts short is a crash, and from those SQLite recovers.
+        getattr(
+            connection, "_thread", connection
+        ).daemon = True  # up to aiosqlite 0.21 it was a thread itself
+        with thread_job():
+            await connection
+        return cls(connection)
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run *work* in the thread and return what it returns.
+
+        Works run one at a time in the order of the calls. If the caller is cancelled the work is done all the same.
+        """
+        with thread_job():
+            execute: Callable[..., Awaitable[T]] = self._connection._execute  # noqa: SLF001 - see above
+            return await execute(work, self._raw)
+
+    async def close(self) -> None:
+        """Run what waits, close the connection and end the thread. Closing twice changes nothing."""
+        with thread_job():
+            await self._connection.close()
