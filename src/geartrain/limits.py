@@ -32,6 +32,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     # Effects
     model_call_seconds: float = 120.0
     model_attempts: int = 3
+    write_attempts: int = 3
     model_calls_at_once: int = 1_000
     tool_call_seconds: float = 30.0
     policy_seconds: float = 5.0

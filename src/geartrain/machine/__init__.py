@@ -11,6 +11,8 @@ from geartrain.machine._commands import (
     RunCall,
     StartSubAgent,
 )
+from geartrain.machine._context import estimate_tokens, groups, result_text
+from geartrain.machine._diagram import EDGES, diagram, page
 from geartrain.machine._events import (
     PUBLIC_EVENTS,
     ActorRestarted,
@@ -46,6 +48,9 @@ from geartrain.machine._events import (
     TurnTaken,
     WriteInDoubt,
 )
+from geartrain.machine._fold import Difference, fold, join_path, split_path
+from geartrain.machine._moves import HANDOFF_PREFIX
+from geartrain.machine._outstanding import EXTERNAL, alarms, outstanding, wake_at
 from geartrain.machine._run import Call, Run
 from geartrain.machine._spec import (
     RULES_VERSION,
@@ -71,6 +76,9 @@ from geartrain.machine._states import (
     ResultStatus,
     RunState,
 )
+from geartrain.machine._step import Refusal, Specs, Step, step
+from geartrain.machine._stuck import Stuck, StuckCause, stuck
+from geartrain.machine._table import ROWS, possible
 from geartrain.machine._termination import (
     AllOf,
     AnyOf,
@@ -99,8 +107,30 @@ from geartrain.machine._values import (
     Value,
     Verdict,
 )
+from geartrain.machine._wire import (
+    EVENT_VERSIONS,
+    RUN_VERSION,
+    decode_event,
+    decode_run,
+    encode_event,
+    encode_run,
+    event_digest,
+    event_from_json,
+)
 
 __all__ = [
+    "EDGES",
+    "ENDED",
+    "EVENT_VERSIONS",
+    "EXTERNAL",
+    "FAILURES",
+    "HANDOFF_PREFIX",
+    "IN_PROGRESS",
+    "KIND_OF_CODE",
+    "PUBLIC_EVENTS",
+    "ROWS",
+    "RULES_VERSION",
+    "RUN_VERSION",
     "ActorRestarted",
     "AgentSpec",
     "AllOf",
@@ -112,6 +142,7 @@ __all__ = [
     "Artifact",
     "Budget",
     "BudgetRaised",
+    "Call",
     "CallAnswered",
     "CallModel",
     "CallResult",
@@ -128,35 +159,32 @@ __all__ = [
     "ContextRules",
     "CostReached",
     "DeadlinePassed",
-    "ENDED",
+    "Difference",
     "Ending",
     "ErrorKind",
     "EvaluatePermissions",
     "Event",
     "EventBase",
-    "FAILURES",
     "GraceElapsed",
     "HandedOff",
     "HandoffFailed",
     "Hold",
     "HoldKind",
-    "IN_PROGRESS",
     "InputReceived",
-    "KIND_OF_CODE",
     "Measured",
     "Message",
     "ModelFailed",
     "ModelReplied",
-    "PUBLIC_EVENTS",
     "ParentRef",
     "PauseRequested",
     "PermissionDecision",
     "PermissionsEvaluated",
     "PrepareContext",
-    "RULES_VERSION",
     "ReasonCode",
+    "Refusal",
     "RequestedCall",
     "ResultStatus",
+    "Run",
     "RunCall",
     "RunError",
     "RunQuarantined",
@@ -165,8 +193,12 @@ __all__ = [
     "RunStarted",
     "RunState",
     "SecondsReached",
+    "Specs",
     "StartSubAgent",
+    "Step",
     "StepLimits",
+    "Stuck",
+    "StuckCause",
     "SubAgentEnded",
     "SubAgentSpec",
     "TimerFired",
@@ -184,7 +216,27 @@ __all__ = [
     "Value",
     "Verdict",
     "WriteInDoubt",
+    "alarms",
+    "decode_event",
+    "decode_run",
     "decode_spec",
+    "diagram",
+    "encode_event",
+    "encode_run",
     "encode_spec",
+    "estimate_tokens",
+    "event_digest",
+    "event_from_json",
+    "fold",
+    "groups",
+    "join_path",
+    "outstanding",
+    "page",
+    "possible",
+    "result_text",
     "spec_digest",
+    "split_path",
+    "step",
+    "stuck",
+    "wake_at",
 ]

@@ -70,7 +70,10 @@ class ContextFailed(EventBase, frozen=True, kw_only=True):
 
 
 class ModelReplied(EventBase, frozen=True, kw_only=True):
-    """The model's reply of a turn. Without `usage` its cost is estimated."""
+    """The model's reply of a turn. Without `usage` its cost is estimated.
+
+    `anomaly` says what is wrong with a reply that is no answer, calls or handoff.
+    """
 
     turn: int
     attempt: int
@@ -80,6 +83,7 @@ class ModelReplied(EventBase, frozen=True, kw_only=True):
     finish_reason: str = ""
     model: str = ""
     anomaly: str = ""
+    anomaly_code: Literal["unsupported_action", "invalid_output"] = "unsupported_action"
 
 
 class ModelFailed(EventBase, frozen=True, kw_only=True):
@@ -87,7 +91,7 @@ class ModelFailed(EventBase, frozen=True, kw_only=True):
 
     turn: int
     attempt: int
-    code: Literal["model_failed", "context_too_long", "agent_gone"]
+    code: Literal["model_failed", "context_too_long"]
     message: str
     usage: Usage | None = None
 

@@ -27,7 +27,7 @@ from geartrain.machine._values import (
 )
 
 
-class Call(Value, omit_defaults=False):
+class Call(Value, frozen=True, kw_only=True, omit_defaults=False):
     """A call of the open turn. `since` is the time of its last change of status.
 
     `sub_agent` calls start a run; the flags are the stricter of the recorded and today's tool.
@@ -58,7 +58,7 @@ class Call(Value, omit_defaults=False):
         return not (self.read_only or self.sub_agent or self.ask_user)
 
 
-class Run(Value, omit_defaults=False):
+class Run(Value, frozen=True, kw_only=True, omit_defaults=False):
     """One agent execution as of event `seq`.
 
     `phase` is where a suspended run goes on; for the others it equals `state`. `entered_at` is when the present state

@@ -20,7 +20,7 @@ from geartrain.machine._values import Value
 RULES_VERSION: Final = 1
 
 
-class ToolSpec(Value, omit_defaults=False):
+class ToolSpec(Value, frozen=True, kw_only=True, omit_defaults=False):
     """A tool as the machine knows it.
 
     `kind` ask_user is the tool by which an agent asks its user something and waits. `verify` says whether the
@@ -38,7 +38,7 @@ class ToolSpec(Value, omit_defaults=False):
     timeout_seconds: float = 30.0
 
 
-class SubAgentSpec(Value, omit_defaults=False):
+class SubAgentSpec(Value, frozen=True, kw_only=True, omit_defaults=False):
     """Another agent that the model may call like a tool: a call starts a run of it."""
 
     name: str
@@ -46,7 +46,7 @@ class SubAgentSpec(Value, omit_defaults=False):
     parameters: dict[str, Any] = {}
 
 
-class Budget(Value, omit_defaults=False):
+class Budget(Value, frozen=True, kw_only=True, omit_defaults=False):
     """What a run may use. `UNLIMITED` lifts a limit. A limit is reached by its n-th unit.
 
     `max_seconds` counts active time only: neither time suspended nor time in which no process had the run.
@@ -67,7 +67,7 @@ class Budget(Value, omit_defaults=False):
                 raise InvalidValue(name, "more than 0, or UNLIMITED", value)
 
 
-class ContextRules(Value, omit_defaults=False):
+class ContextRules(Value, frozen=True, kw_only=True, omit_defaults=False):
     """How much of the history the next model call sees.
 
     The window keeps the system prompt, pinned messages and the newest input, and never parts a call from its result.
@@ -83,7 +83,7 @@ class ContextRules(Value, omit_defaults=False):
     summarise_share: float = 0.5
 
 
-class StepLimits(Value, omit_defaults=False):
+class StepLimits(Value, frozen=True, kw_only=True, omit_defaults=False):
     """The limits that the step itself keeps, recorded so that a replay under other settings goes the same way."""
 
     calls_per_reply: int = 64
@@ -93,6 +93,7 @@ class StepLimits(Value, omit_defaults=False):
     approval_expiry_seconds: float = 7 * 86_400.0
     model_seconds: float = 120.0
     model_attempts: int = 3
+    write_attempts: int = 3
     policy_seconds: float = 5.0
     context_seconds: float = 5.0
     dwell_seconds: float = 30.0
@@ -108,13 +109,14 @@ class StepLimits(Value, omit_defaults=False):
             approval_expiry_seconds=limits.approval_expiry_seconds,
             model_seconds=limits.model_call_seconds,
             model_attempts=limits.model_attempts,
+            write_attempts=limits.write_attempts,
             policy_seconds=limits.policy_seconds,
             context_seconds=limits.context_provider_seconds,
             dwell_seconds=limits.dwell_seconds,
         )
 
 
-class AgentSpec(Value, omit_defaults=False):
+class AgentSpec(Value, frozen=True, kw_only=True, omit_defaults=False):
     """Everything about an agent that the step needs.
 
     `stop_when` ends a run in addition to its budget. `consult` each_result asks the model again after each

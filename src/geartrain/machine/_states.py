@@ -48,9 +48,7 @@ class CallStatus(StrEnum):
 
 
 # An effect, or a sub-agent, is at work on such a call.
-IN_PROGRESS: Final[frozenset[CallStatus]] = frozenset(
-    {CallStatus.RUNNING, CallStatus.STARTED, CallStatus.VERIFYING}
-)
+IN_PROGRESS: Final[frozenset[CallStatus]] = frozenset({CallStatus.RUNNING, CallStatus.STARTED, CallStatus.VERIFYING})
 
 
 class ResultStatus(StrEnum):
@@ -66,10 +64,9 @@ class ResultStatus(StrEnum):
     NOT_STARTED = "not_started"
 
 
-# What counts toward `max_tool_failures`: denials and cancellations are not failures.
-FAILURES: Final[frozenset[ResultStatus]] = frozenset(
-    {ResultStatus.ERROR, ResultStatus.TIMED_OUT, ResultStatus.REFUSED}
-)
+# What counts toward `max_tool_failures`. Denials and cancellations are not failures, and neither is what we refused
+# to start: a reply with 200 calls would otherwise end its run at once.
+FAILURES: Final[frozenset[ResultStatus]] = frozenset({ResultStatus.ERROR, ResultStatus.TIMED_OUT})
 
 
 class HoldKind(StrEnum):

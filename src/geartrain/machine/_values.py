@@ -16,7 +16,7 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The base of every stored value: frozen, named fields, defaults left out of the JSON."""
 
 
-class Usage(Value):
+class Usage(Value, frozen=True, kw_only=True):
     """Tokens and cost of a model reply. `estimated` when the provider gave no figure, or not a usable one."""
 
     input_tokens: int = 0
@@ -39,7 +39,7 @@ class Usage(Value):
         )
 
 
-class RequestedCall(Value):
+class RequestedCall(Value, frozen=True, kw_only=True):
     """A tool call as a model asked for it. `arguments` is JSON text exactly as it came, perhaps broken.
 
     `oversized` is the size in bytes of arguments that were too large to keep; `arguments` is then empty.
@@ -51,7 +51,7 @@ class RequestedCall(Value):
     oversized: int = 0
 
 
-class ToolCall(Value):
+class ToolCall(Value, frozen=True, kw_only=True):
     """A tool call in the context: with our own id, and the provider's id only to answer the provider."""
 
     id: str
@@ -60,7 +60,7 @@ class ToolCall(Value):
     provider_id: str = ""
 
 
-class Message(Value):
+class Message(Value, frozen=True, kw_only=True):
     """One message of the context.
 
     An assistant message may hold `calls`; each is answered by one tool message with its `call_id`, in call order.
@@ -82,7 +82,7 @@ class Message(Value):
         return len(self.text) + 16 + sum(len(call.arguments) + len(call.tool) + 32 for call in self.calls)
 
 
-class Artifact(Value):
+class Artifact(Value, frozen=True, kw_only=True):
     """A large output stored once beside the journal. `digest` finds it; `size` is in bytes."""
 
     digest: str
@@ -90,7 +90,7 @@ class Artifact(Value):
     media_type: str = "text/plain"
 
 
-class CallResult(Value):
+class CallResult(Value, frozen=True, kw_only=True):
     """The one result of a call: `text` is what the model sees, cleaned and trimmed.
 
     `size` is the number of bytes of the whole output; `artifact` holds it when the text was trimmed.
@@ -103,7 +103,7 @@ class CallResult(Value):
     by: str = ""
 
 
-class Verdict(Value):
+class Verdict(Value, frozen=True, kw_only=True):
     """What the policy said about one call.
 
     `invalid` means that the arguments do not fit the tool (or that there is no such tool any more): the call
@@ -119,7 +119,7 @@ class Verdict(Value):
     error: str = ""
 
 
-class PermissionDecision(Value):
+class PermissionDecision(Value, frozen=True, kw_only=True):
     """A decision about a call, by the policy or by a person; bound to tool and arguments by their digest."""
 
     call_id: str
@@ -132,7 +132,7 @@ class PermissionDecision(Value):
     remember: bool = False
 
 
-class Hold(Value):
+class Hold(Value, frozen=True, kw_only=True):
     """A reason why a run is suspended; `call_id` where it is about one call."""
 
     kind: HoldKind
@@ -143,7 +143,7 @@ class Hold(Value):
         return f"{self.kind}({self.call_id})" if self.call_id else str(self.kind)
 
 
-class RunError(Value):
+class RunError(Value, frozen=True, kw_only=True):
     """Why a run did not finish: a code, its kind, and one sentence with the values."""
 
     code: ReasonCode
@@ -151,7 +151,7 @@ class RunError(Value):
     message: str
 
 
-class Ending(Value):
+class Ending(Value, frozen=True, kw_only=True):
     """The first cause of a run's end; sticky. The run ends when nothing is in progress, or at `grace_until`."""
 
     state: RunState
@@ -161,9 +161,8 @@ class Ending(Value):
     grace_until: float
 
 
-class ParentRef(Value):
+class ParentRef(Value, frozen=True, kw_only=True):
     """The run and call that started this run as a sub-agent."""
 
     run_id: str
     call_id: str
-

@@ -10,7 +10,7 @@ from geartrain.errors import ResourceError, UsageError
 from geartrain.machine import Call, Message, RequestedCall, ToolSpec, Usage, Value
 
 
-class ModelRequest(Value):
+class ModelRequest(Value, frozen=True, kw_only=True):
     """Everything that one model call sees. The same run gives the same request.
 
     `purpose` compact asks for a summary of `messages` as text. `tools` is empty when the model may only answer.
@@ -32,7 +32,7 @@ class ModelRequest(Value):
     context: dict[str, Any] = {}
 
 
-class ModelReply(Value):
+class ModelReply(Value, frozen=True, kw_only=True):
     """What a model said: text, tool calls, or both. `finish_reason` is the provider's word, for the trace."""
 
     text: str = ""

@@ -1,0 +1,259 @@
+"""What each event does to a call: verdicts, decisions, starts, results, doubts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from geartrain.ids import digest
+from geartrain.machine._context import charge
+from geartrain.machine._draft import Draft, Refused
+from geartrain.machine._ending import end_if_idle
+from geartrain.machine._events import (
+    ApprovalDecided,
+    ApprovalExpired,
+    CallAnswered,
+    CallSettled,
+    PermissionsEvaluated,
+    SubAgentEnded,
+    ToolFinished,
+    ToolStarted,
+    WriteInDoubt,
+)
+from geartrain.machine._moves import arguments_problem, deny, doubt, go_on, let_through
+from geartrain.machine._run import Call
+from geartrain.machine._states import FAILURES, CallStatus, HoldKind, ReasonCode, ResultStatus, RunState
+from geartrain.machine._values import CallResult, PermissionDecision, RequestedCall, Verdict
+
+REMEMBERED_KEPT = 100
+_WAITING_FOR_POLICY = (CallStatus.PROPOSED, CallStatus.APPROVED)
+
+
+def _moved(draft: Draft) -> None:
+    """Go on after calls have changed: an ending run ends once idle, another goes where its calls lead."""
+    if draft.run.ending is not None:
+        if draft.run.state not in (RunState.FINISHED, RunState.FAILED, RunState.CANCELLED):
+            end_if_idle(draft)
+    else:
+        go_on(draft)
+
+
+def _record(draft: Draft, call: Call, decision: Any, by: str, reason: str = "", *, remember: bool = False) -> None:
+    draft.decided(
+        PermissionDecision(
+            call_id=call.id,
+            tool=call.tool,
+            arguments_digest=call.arguments_digest,
+            decision=decision,
+            by=by,
+            time=draft.now,
+            reason=reason,
+            remember=remember,
+        )
+    )
+
+
+def on_permissions(draft: Draft, event: PermissionsEvaluated) -> None:
+    """Apply the policy's verdicts to the calls that waited for them."""
+    if draft.run.ending is not None:
+        raise Refused("it is ending")
+    waiting = [
+        (call, verdict)
+        for verdict in event.verdicts
+        if (call := draft.run.call(verdict.call_id)) and call.status in _WAITING_FOR_POLICY
+    ]
+    if not waiting:
+        raise Refused("no call waits for these verdicts", duplicate=True)
+    draft.set(evaluations=draft.run.evaluations + 1)
+    for call, verdict in waiting:
+        _apply(draft, _stricter(draft, call, verdict), verdict)
+    _moved(draft)
+
+
+def _stricter(draft: Draft, call: Call, verdict: Verdict) -> Call:
+    """Take away the safety flags that today's tool does not have any more."""
+    lost = {flag: False for flag in ("read_only", "idempotent", "verify") if flag in verdict.withdrawn}
+    return draft.set_call(call, **lost) if lost else call
+
+
+def _apply(draft: Draft, call: Call, verdict: Verdict) -> None:
+    by = f"policy:{verdict.rule}" if verdict.rule else "policy"
+    match verdict.verdict:
+        case "allow":
+            _record(draft, call, "allow", by, verdict.reason)
+            let_through(draft, call)
+        case "deny":
+            _record(draft, call, "deny", by, verdict.reason)
+            deny(draft, call, ReasonCode.TOOL_DENIED, verdict.reason, by)
+        case "invalid":
+            result = CallResult(status=ResultStatus.ERROR, text=verdict.reason, size=len(verdict.reason))
+            draft.finish_call(call, result)
+            draft.set(tool_failures=draft.run.tool_failures + 1)
+        case "ask" if call.status is CallStatus.APPROVED or _remembered(draft, call):
+            let_through(draft, call)
+        case "ask":
+            _record(draft, call, "ask", by, verdict.reason)
+            expires_at = draft.now + draft.spec.limits.approval_expiry_seconds
+            reason = verdict.reason or verdict.error
+            draft.set_call(call, status=CallStatus.ASKED, expires_at=expires_at, reason=reason)
+            draft.hold(HoldKind.APPROVAL, call.id, reason)
+
+
+def _remembered(draft: Draft, call: Call) -> bool:
+    key = (call.tool, call.arguments_digest)
+    return any((rule.tool, rule.arguments_digest) == key for rule in draft.run.remembered)
+
+
+def on_decided(draft: Draft, event: ApprovalDecided) -> None:
+    """Take a person's decision on one call, once."""
+    call = _asked(draft, event.call_id)
+    if event.arguments_digest and event.arguments_digest != call.arguments_digest:
+        raise Refused(f"the decision is about other arguments ({event.arguments_digest}) than call {call.id!r} has")
+    by = event.by or event.source
+    if not event.approved:
+        _record(draft, call, "denied", by, event.reason)
+        draft.lift(lambda hold: hold.call_id == call.id)
+        deny(draft, call, ReasonCode.APPROVAL_DENIED, event.reason, by)
+        _moved(draft)
+        return
+    if event.arguments is not None:
+        problem = arguments_problem(RequestedCall(tool=call.tool, arguments=event.arguments))
+        if problem:
+            raise Refused(f"the edited arguments of call {call.id!r} cannot be used: {problem}")
+        edited = digest(event.arguments.encode("utf-8", "surrogatepass"))
+        call = draft.set_call(call, arguments=event.arguments, arguments_digest=edited)
+    _record(draft, call, "approved", by, event.reason, remember=bool(event.remember))
+    if event.remember:
+        newest = draft.run.permission_decisions[-1]
+        draft.set(remembered=(*draft.run.remembered, newest)[-REMEMBERED_KEPT:])
+    draft.set_call(call, status=CallStatus.APPROVED, expires_at=None)
+    draft.lift(lambda hold: hold.call_id == call.id)
+    _moved(draft)
+
+
+def _asked(draft: Draft, call_id: str) -> Call:
+    """Return the call if it waits for a decision; otherwise say what was decided, if anything was."""
+    call = draft.run.call(call_id)
+    if call is not None and call.status is CallStatus.ASKED:
+        if draft.run.ending is not None:
+            raise Refused("it is ending")
+        return call
+    decision = next(
+        (d for d in reversed(draft.run.permission_decisions) if d.call_id == call_id and d.decision != "ask"),
+        None,
+    )
+    if decision is not None:
+        raise Refused(f"call {call_id!r} is already decided: {decision.decision} by {decision.by}", duplicate=True)
+    raise Refused(f"call {call_id!r} is not waiting for a decision")
+
+
+def on_expired(draft: Draft, event: ApprovalExpired) -> None:
+    """Deny what nobody decided in time."""
+    call = _asked(draft, event.call_id)
+    if call.expires_at is None or draft.now < call.expires_at:
+        raise Refused(f"the approval of call {call.id!r} has not expired")
+    _record(draft, call, "expired", event.source)
+    draft.lift(lambda hold: hold.call_id == call.id)
+    deny(draft, call, ReasonCode.APPROVAL_EXPIRED, "nobody decided in time", event.source)
+    _moved(draft)
+
+
+def on_tool_started(draft: Draft, event: ToolStarted) -> None:
+    """Journal that a write is about to start."""
+    call = draft.need_call(event.call_id, CallStatus.RUNNING)
+    if draft.run.ending is not None or draft.stopped:
+        raise Refused("nothing new starts: it is ending" if draft.run.ending else "nothing new starts: it is held")
+    if call.attempt != event.attempt or not call.barrier:
+        raise Refused(f"attempt {event.attempt} of call {call.id!r} is not awaited as a write")
+    draft.set_call(call, status=CallStatus.STARTED)
+
+
+def on_tool_finished(draft: Draft, event: ToolFinished) -> None:
+    """Give a call its result, or (`verify` found it not done) run it once more."""
+    call = _awaited(draft, event.call_id, event.attempt)
+    if call.status is CallStatus.VERIFYING and event.verdict == "not_done":
+        if draft.run.ending is not None:
+            text = "the write was not done"
+            draft.finish_call(call, CallResult(status=ResultStatus.NOT_STARTED, text=text, size=len(text)))
+        else:
+            draft.set_call(call, status=CallStatus.ALLOWED, attempt=call.attempt + 1)
+        _moved(draft)
+        return
+    if call.status is CallStatus.RUNNING and call.barrier and event.status is ResultStatus.OK:
+        raise Refused(f"the write {call.id!r} was not journalled as started")
+    result = CallResult(status=event.status, text=event.text, size=event.size, artifact=event.artifact)
+    draft.finish_call(call, result)
+    if event.status in FAILURES:
+        draft.set(tool_failures=draft.run.tool_failures + 1)
+    _moved(draft)
+
+
+def _awaited(draft: Draft, call_id: str, attempt: int) -> Call:
+    call = draft.need_call(call_id, CallStatus.RUNNING, CallStatus.STARTED, CallStatus.VERIFYING)
+    if call.attempt != attempt:
+        raise Refused(f"attempt {attempt} of call {call_id!r} is not awaited ({call.attempt} is)", duplicate=True)
+    return call
+
+
+def on_in_doubt(draft: Draft, event: WriteInDoubt) -> None:
+    """Deal with a started write whose outcome was not seen."""
+    call = draft.need_call(event.call_id, CallStatus.STARTED, CallStatus.VERIFYING)
+    if call.attempt != event.attempt:
+        raise Refused(f"attempt {event.attempt} of call {call.id!r} is not awaited ({call.attempt} is)", duplicate=True)
+    doubt(draft, call, event.reason)
+    _moved(draft)
+
+
+def on_settled(draft: Draft, event: CallSettled) -> None:
+    """Take a person's word for whether a write was done."""
+    call = draft.need_call(event.call_id, CallStatus.IN_DOUBT)
+    if draft.run.ending is not None:
+        raise Refused("it is ending")
+    by = event.by or event.source
+    if event.done:
+        text = event.text or "done, as found afterwards"
+        draft.finish_call(call, CallResult(status=ResultStatus.OK, text=text, size=len(text), by=by))
+    elif event.not_done == "run":
+        draft.set_call(call, status=CallStatus.APPROVED, attempt=call.attempt + 1)
+        draft.lift(lambda hold: hold.call_id == call.id)
+    elif event.not_done == "skip":
+        text = event.text or "it was not done, and is not to be"
+        draft.finish_call(call, CallResult(status=ResultStatus.NOT_STARTED, text=text, size=len(text), by=by))
+    else:
+        raise Refused("say done, or not_done with run or skip")
+    _moved(draft)
+
+
+def on_answered(draft: Draft, event: CallAnswered) -> None:
+    """Take a person's answer in the tool's place."""
+    call = draft.run.call(event.call_id)
+    if call is None:
+        raise Refused(f"call {event.call_id!r} is not open")
+    if call.result is not None:
+        raise Refused(f"call {call.id!r} already has its result ({call.result.status})", duplicate=True)
+    if call.status in (CallStatus.STARTED, CallStatus.VERIFYING) and not call.external:
+        raise Refused(f"the write {call.id!r} has started; its outcome is awaited")
+    if draft.run.ending is not None:
+        raise Refused("it is ending")
+    result = CallResult(status=event.status, text=event.text, size=len(event.text), by=event.by or event.source)
+    draft.finish_call(call, result)
+    if event.status in FAILURES:
+        draft.set(tool_failures=draft.run.tool_failures + 1)
+    _moved(draft)
+
+
+def on_sub_agent_ended(draft: Draft, event: SubAgentEnded) -> None:
+    """Take a sub-agent's end for the result of its call; a failed one is an observation with its code."""
+    call = draft.need_call(event.call_id, CallStatus.RUNNING)
+    if not call.sub_agent:
+        raise Refused(f"call {call.id!r} is no sub-agent's")
+    charge(draft, event.usage, 0)
+    if event.state is RunState.FINISHED:
+        result = CallResult(status=ResultStatus.OK, text=event.text, size=len(event.text))
+    else:
+        why = f"{event.error.kind}: {event.error.code}: {event.error.message}" if event.error else str(event.state)
+        status = ResultStatus.CANCELLED if event.state is RunState.CANCELLED else ResultStatus.ERROR
+        result = CallResult(status=status, text=why, size=len(why))
+        if status in FAILURES:
+            draft.set(tool_failures=draft.run.tool_failures + 1)
+    draft.finish_call(call, result)
+    _moved(draft)

@@ -1,0 +1,101 @@
+"""The step at work: a run being changed, and the path of states it takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from geartrain.machine._run import Call, Run
+from geartrain.machine._spec import AgentSpec
+from geartrain.machine._states import ENDED, IN_PROGRESS, CallStatus, HoldKind, RunState
+from geartrain.machine._values import CallResult, Hold, PermissionDecision
+
+# Decisions kept in the run itself; all of them are in the journal.
+DECISIONS_KEPT = 64
+
+
+class Refused(Exception):
+    """An event that cannot move the run, with the reason; never leaves the machine."""
+
+    def __init__(self, reason: str, *, duplicate: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.duplicate = duplicate
+
+
+class Draft:
+    """A run on its way through one step: only `step` makes one, and only its result is kept."""
+
+    __slots__ = ("now", "path", "run", "spec")
+
+    def __init__(self, run: Run, spec: AgentSpec, now: float, path: list[RunState]) -> None:
+        self.run = run
+        self.spec = spec
+        self.now = now
+        self.path = path
+
+    def set(self, **changes: Any) -> None:
+        """Change fields of the run."""
+        self.run = replace(self.run, **changes)
+
+    def enter(self, state: RunState) -> None:
+        """Go into *state*; a run that is suspended or ends remembers where it was."""
+        self.path.append(state)
+        if state is RunState.SUSPENDED or state in ENDED:
+            self.set(state=state, entered_at=self.now)
+        else:
+            self.set(state=state, phase=state, entered_at=self.now)
+
+    def set_call(self, call: Call, **changes: Any) -> Call:
+        """Change fields of one open call, and date the change of its status."""
+        if "status" in changes:
+            changes["since"] = self.now
+        changed = replace(call, **changes)
+        self.set(calls=tuple(changed if each.id == call.id else each for each in self.run.calls))
+        return changed
+
+    def finish_call(self, call: Call, result: CallResult) -> None:
+        """Give a call its one result; whatever held the run for it is lifted."""
+        self.set_call(call, status=CallStatus.DONE, result=result)
+        self.lift(lambda hold: hold.call_id == call.id)
+        if len(self.run.calls) > 1 and self.spec.consult == "each_result":
+            self.set(unconsulted=self.run.unconsulted + 1)
+
+    def need_call(self, call_id: str, *statuses: CallStatus) -> Call:
+        """Return the open call of that id in one of *statuses*, or refuse."""
+        call = self.run.call(call_id)
+        if call is None:
+            raise Refused(f"call {call_id!r} is not open")
+        if call.status not in statuses:
+            if call.result is not None:
+                raise Refused(f"call {call_id!r} already has its result ({call.result.status})", duplicate=True)
+            raise Refused(f"call {call_id!r} is {call.status}")
+        return call
+
+    def hold(self, kind: HoldKind, call_id: str = "", reason: str = "") -> None:
+        """Add a reason why the run is suspended."""
+        if not any(hold.kind is kind and hold.call_id == call_id for hold in self.run.holds):
+            self.set(holds=(*self.run.holds, Hold(kind=kind, call_id=call_id, reason=reason)))
+
+    def lift(self, which: Any) -> bool:
+        """Take away the holds for which *which* is true; return whether there were any."""
+        kept = tuple(hold for hold in self.run.holds if not which(hold))
+        if len(kept) == len(self.run.holds):
+            return False
+        self.set(holds=kept)
+        return True
+
+    def decided(self, decision: PermissionDecision) -> None:
+        """Record a decision about a call."""
+        self.set(permission_decisions=(*self.run.permission_decisions, decision)[-DECISIONS_KEPT:])
+
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing new may start: paused, out of budget or quarantined."""
+        return any(hold.kind in (HoldKind.PAUSED, HoldKind.BUDGET, HoldKind.QUARANTINED) for hold in self.run.holds)
+
+    @property
+    def calls_in_progress(self) -> bool:
+        """Whether an effect or a sub-agent is at work on a call."""
+        return any(call.status in IN_PROGRESS for call in self.run.calls)

@@ -1,0 +1,325 @@
+"""What each event does to a run: the model's side and the run's own life.
+
+A handler changes the draft or raises `Refused`; which state an event is possible in is in the table, not here.
+"""
+
+from __future__ import annotations
+
+from geartrain.machine._context import (
+    assemble,
+    charge,
+    estimate_tokens,
+    halve_window,
+    replace_by_summary,
+    say,
+)
+from geartrain.machine._draft import Draft, Refused
+from geartrain.machine._ending import end, end_now, error, fail
+from geartrain.machine._events import (
+    ActorRestarted,
+    BudgetRaised,
+    CancelRequested,
+    CompactionFailed,
+    ContextCompacted,
+    ContextFailed,
+    ContextPrepared,
+    DeadlinePassed,
+    GraceElapsed,
+    HandedOff,
+    HandoffFailed,
+    InputReceived,
+    ModelFailed,
+    ModelReplied,
+    PauseRequested,
+    RunQuarantined,
+    RunRecovered,
+    RunResumed,
+    RunStarted,
+    TimerFired,
+    TurnTaken,
+)
+from geartrain.machine._moves import (
+    begin_context,
+    decide,
+    doubt,
+    go_on,
+    leave_saving,
+    lose_progress,
+    settle_calls,
+    suspend,
+    to_model,
+)
+from geartrain.machine._outstanding import call_dwells_until
+from geartrain.machine._states import CallStatus, HoldKind, ReasonCode, ResultStatus, RunState
+from geartrain.machine._values import CallResult, Message, Usage
+
+
+def on_started(draft: Draft, event: RunStarted) -> None:
+    """Begin the run."""
+    draft.set(
+        agent=event.agent,
+        spec=event.spec,
+        user_input=event.input,
+        budget=event.budget,
+        request=event.request,
+        deadline=event.deadline,
+        principal=event.principal,
+        permissions=event.permissions,
+        labels=event.labels,
+        context=event.context,
+        parent=event.parent,
+        root=event.root or draft.run.id,
+        depth=event.depth,
+        continues=event.continues,
+        created_at=draft.now,
+        started_at=draft.now,
+    )
+    begin_context(draft, event.history)
+
+
+def on_context_prepared(draft: Draft, event: ContextPrepared) -> None:
+    """Assemble the context with what the providers gave."""
+    if draft.run.handing_off is not None:
+        raise Refused("the context waits for the agent that takes over")
+    assemble(draft, event.messages, ())
+    to_model(draft)
+
+
+def on_context_failed(draft: Draft, event: ContextFailed) -> None:
+    """End the run: it must not go on without what it was to know."""
+    fail(draft, ReasonCode.CONTEXT_FAILED, f"context provider {event.provider!r}: {event.message}")
+
+
+def on_handed_off(draft: Draft, event: HandedOff) -> None:
+    """Go on under the other spec; the conversation is kept, the instructions change."""
+    handing_off = draft.run.handing_off
+    if handing_off is None or handing_off.tool != event.agent:
+        raise Refused(f"no handoff to {event.agent!r} was asked for")
+    draft.set(agent=event.agent, spec=event.spec, handing_off=None)
+    if not draft.spec.providers:
+        assemble(draft, (), ())
+        to_model(draft)
+
+
+def on_handoff_failed(draft: Draft, event: HandoffFailed) -> None:
+    """Tell the model and stay."""
+    if draft.run.handing_off is None:
+        raise Refused("no handoff was asked for")
+    draft.set(handing_off=None)
+    text = f"[The handoff to {event.agent!r} failed] {event.message}"
+    say(draft, Message(role="user", text=text, turn=draft.run.turn_count))
+    to_model(draft)
+
+
+def _expected_turn(draft: Draft, turn: int, attempt: int) -> None:
+    expected = (draft.run.turn_count + 1, draft.run.model_attempt)
+    if (turn, attempt) != expected:
+        raise Refused(
+            f"turn {turn}, attempt {attempt} is not awaited (turn {expected[0]}, attempt {expected[1]} is)",
+            duplicate=(turn, attempt) < expected,
+        )
+
+
+def on_model_replied(draft: Draft, event: ModelReplied) -> None:
+    """Charge the reply and take it for what it is."""
+    _expected_turn(draft, event.turn, event.attempt)
+    size = len(event.text) + sum(len(call.arguments) for call in event.calls)
+    charge(draft, event.usage, size)
+    draft.set(turn_count=event.turn, model_attempt=1)
+    decide(draft, event.text, event.calls, event.anomaly, event.anomaly_code)
+
+
+def on_turn_taken(draft: Draft, event: TurnTaken) -> None:
+    """Let a person's words stand for the model's."""
+    if draft.run.state is RunState.SUSPENDED and draft.run.phase is not RunState.MODEL_THINKING:
+        raise Refused("the model's turn has not come: calls are open")
+    draft.set(turn_count=draft.run.turn_count + 1, model_attempt=1)
+    decide(draft, event.text, event.calls, "", ReasonCode.UNSUPPORTED_ACTION)
+
+
+def on_model_failed(draft: Draft, event: ModelFailed) -> None:
+    """End the run, unless a shorter context is worth one more try."""
+    _expected_turn(draft, event.turn, event.attempt)
+    if event.usage is not None:
+        charge(draft, event.usage, 0)
+    too_long = event.code == "context_too_long"
+    if too_long and not draft.run.compacted_for_length and not draft.run.calls and halve_window(draft):
+        draft.enter(RunState.COMPACT_OR_SAVE)
+        draft.set(model_attempt=draft.run.model_attempt + 1)
+        to_model(draft)
+        draft.set(compacted_for_length=True)
+        return
+    fail(draft, event.code, event.message)
+
+
+def on_compacted(draft: Draft, event: ContextCompacted) -> None:
+    """Put the summary in the place of what it summarises."""
+    if not draft.run.compacting:
+        raise Refused("no summary is awaited")
+    if event.usage is not None:
+        charge(draft, event.usage, 0)
+    replace_by_summary(draft, min(event.replaced, draft.run.compacting), event.summary)
+    leave_saving(draft)
+
+
+def on_compaction_failed(draft: Draft, event: CompactionFailed) -> None:
+    """Keep the window as it is and go on."""
+    if not draft.run.compacting:
+        raise Refused("no summary is awaited")
+    if event.usage is not None:
+        charge(draft, event.usage, 0)
+    leave_saving(draft)
+
+
+def on_input(draft: Draft, event: InputReceived) -> None:
+    """Answer the agent's question if it asked one, else queue for the next model call."""
+    asking = next((c for c in draft.run.calls if c.status is CallStatus.AWAITING_INPUT), None)
+    if asking is not None:
+        result = CallResult(status=ResultStatus.OK, text=event.text, size=len(event.text), by=event.by or event.source)
+        draft.finish_call(asking, result)
+        go_on(draft)
+        return
+    if len(draft.run.queued_input) >= draft.spec.limits.queued_inputs:
+        raise Refused(f"{len(draft.run.queued_input)} inputs wait already; let the run hear them first")
+    draft.set(queued_input=(*draft.run.queued_input, event.text))
+
+
+def on_pause(draft: Draft, event: PauseRequested) -> None:
+    """Hold the run: what runs finishes, nothing new starts."""
+    if draft.run.held_by(HoldKind.PAUSED):
+        raise Refused("it is paused already", duplicate=True)
+    draft.hold(HoldKind.PAUSED, reason=event.reason)
+    for call in draft.run.calls:
+        if call.status is CallStatus.RUNNING and call.barrier and not call.external:
+            draft.set_call(call, status=CallStatus.ALLOWED)
+    if draft.run.state in (RunState.WAIT_APPROVAL, RunState.EXECUTE_TOOL):
+        settle_calls(draft)
+
+
+def on_resumed(draft: Draft, _event: RunResumed) -> None:
+    """Lift a pause or a quarantine; other holds have events of their own."""
+    if not draft.lift(lambda hold: hold.kind in (HoldKind.PAUSED, HoldKind.QUARANTINED)):
+        waits = ", ".join(map(str, draft.run.holds))
+        raise Refused(f"it waits for {waits}" if waits else "it is not paused")
+    go_on(draft)
+
+
+def on_budget_raised(draft: Draft, event: BudgetRaised) -> None:
+    """Take the new budget and lift the hold that the old one set."""
+    draft.set(budget=event.budget, wrapping_up="")
+    draft.lift(lambda hold: hold.kind is HoldKind.BUDGET)
+    go_on(draft)
+
+
+def on_cancel(draft: Draft, event: CancelRequested) -> None:
+    """End as CANCELLED: nothing starts any more, what is in progress has the grace."""
+    if draft.run.ending is not None:
+        raise Refused("it is ending already", duplicate=True)
+    cause = error(event.code, event.reason or "cancelled")
+    end(draft, RunState.CANCELLED, cause, event.by or event.source)
+
+
+def on_deadline(draft: Draft, _event: DeadlinePassed) -> None:
+    """End because the absolute deadline is over."""
+    run = draft.run
+    if run.deadline is None or draft.now < run.deadline:
+        raise Refused("its deadline has not passed" if run.deadline else "it has no deadline")
+    if run.ending is not None:
+        raise Refused("it is ending already", duplicate=True)
+    used = f"{run.turn_count} turns, {run.token_count.total_tokens} tokens, {run.active_seconds:.1f} s active"
+    fail(draft, ReasonCode.DEADLINE_EXCEEDED, f"the deadline passed in {run.phase} after {used}")
+
+
+def on_grace(draft: Draft, _event: GraceElapsed) -> None:
+    """End without waiting any longer."""
+    ending = draft.run.ending
+    if ending is None or draft.now < ending.grace_until:
+        raise Refused("it is not ending" if ending is None else "its grace is not over")
+    end_now(draft)
+
+
+def on_timer(draft: Draft, event: TimerFired) -> None:
+    """Deal with a wait that is over; active seconds are counted by the step itself."""
+    if event.kind == "back_off":
+        draft.set(resume_at=None)
+    elif event.kind == "dwell":
+        _dwelt(draft)
+
+
+def _dwelt(draft: Draft) -> None:
+    """Take the answer of a wait that is over its limit for lost."""
+    run, limits = draft.run, draft.spec.limits
+    if run.state is RunState.MODEL_THINKING and run.model_attempt >= limits.model_attempts:
+        fail(
+            draft,
+            ReasonCode.MODEL_FAILED,
+            f"no reply to {run.model_attempt} attempts of turn {run.turn_count + 1}",
+        )
+    elif run.state is RunState.MODEL_THINKING:
+        _charge_lost_model_call(draft)
+        draft.set(model_attempt=run.model_attempt + 1, entered_at=draft.now)
+    elif run.state is RunState.PREPARE_CONTEXT:
+        fail(draft, ReasonCode.CONTEXT_FAILED, "the context providers did not answer")
+    elif run.state is RunState.COMPACT_OR_SAVE:
+        leave_saving(draft)
+    else:
+        _calls_dwelt(draft)
+
+
+def _calls_dwelt(draft: Draft) -> None:
+    draft.set(evaluations=draft.run.evaluations + 1)
+    for call in draft.run.calls:
+        until = call_dwells_until(call, draft.spec.limits)
+        if until is None or draft.now < until:
+            continue
+        text = f"no answer within {draft.now - call.since:.0f} s"
+        if call.status is CallStatus.RUNNING:
+            draft.finish_call(call, CallResult(status=ResultStatus.TIMED_OUT, text=text, size=len(text)))
+            draft.set(tool_failures=draft.run.tool_failures + 1)
+        else:
+            doubt(draft, call, text)
+    go_on(draft)
+
+
+def _charge_lost_model_call(draft: Draft) -> None:
+    tokens = estimate_tokens(draft.run.messages_size)
+    draft.set(token_count=draft.run.token_count.plus(Usage(input_tokens=tokens, estimated=True)))
+
+
+def on_recovered(draft: Draft, event: RunRecovered) -> None:
+    """Go on in another process: what was in progress is lost, and charged where it cost."""
+    if event.attempt != draft.run.recoveries + 1:
+        raise Refused(f"recovery {event.attempt} is not the next one", duplicate=True)
+    draft.set(recoveries=event.attempt, evaluations=draft.run.evaluations + 1)
+    if draft.run.state is RunState.MODEL_THINKING:
+        _charge_lost_model_call(draft)
+        draft.set(model_attempt=draft.run.model_attempt + 1)
+    _interrupt(draft)
+
+
+def _interrupt(draft: Draft) -> None:
+    """Count nothing as in progress any more, and find the place to go on from."""
+    lose_progress(draft)
+    run = draft.run
+    if run.ending is not None:
+        if not draft.calls_in_progress:
+            end_now(draft)
+    elif run.calls and run.state is not RunState.MODEL_THINKING:
+        settle_calls(draft)
+    elif run.holds and run.state is not RunState.SUSPENDED:
+        suspend(draft, run.state)
+
+
+def on_actor_restarted(draft: Draft, event: ActorRestarted) -> None:
+    """Count the restart; effects live on and nothing is lost."""
+    draft.set(restarts=event.restarts, resume_at=event.resume_at)
+
+
+def on_quarantined(draft: Draft, event: RunQuarantined) -> None:
+    """Set the run apart until a person decides."""
+    if draft.run.held_by(HoldKind.QUARANTINED):
+        raise Refused("it is quarantined already", duplicate=True)
+    draft.hold(HoldKind.QUARANTINED, reason=f"{event.code}: {event.reason}")
+    if draft.run.state is RunState.MODEL_THINKING:
+        draft.set(model_attempt=draft.run.model_attempt + 1)
+    _interrupt(draft)

@@ -1,0 +1,182 @@
+"""What must be in progress for a run, when it wants to be woken, and for what: all from the run alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from geartrain.ids import effect_key
+from geartrain.limits import Unlimited
+from geartrain.machine._commands import (
+    AnnounceApproval,
+    AnnounceEnd,
+    CallModel,
+    Command,
+    CompactContext,
+    EvaluatePermissions,
+    PrepareContext,
+    RunCall,
+    StartSubAgent,
+)
+from geartrain.machine._events import ApprovalExpired, DeadlinePassed, Event, GraceElapsed, TimerFired
+from geartrain.machine._run import Call, Run
+from geartrain.machine._spec import AgentSpec, StepLimits
+from geartrain.machine._states import ENDED, CallStatus, HoldKind, RunState
+
+EXTERNAL = "external"
+WRAP_UP_TOKENS = 1_024
+_STOPPING = (HoldKind.PAUSED, HoldKind.BUDGET, HoldKind.QUARANTINED)
+_UNDECIDED = (CallStatus.PROPOSED, CallStatus.APPROVED)
+
+
+def outstanding(run: Run) -> tuple[Command, ...]:
+    """Return what must be in progress for *run* now: nothing else may be, and nothing of it may be missing."""
+    if run.state in ENDED:
+        return (AnnounceEnd(key="end", state=run.state),)
+    if run.ending is not None:
+        return tuple(_awaited_while_ending(run))
+    commands: list[Command] = []
+    if run.state is RunState.PREPARE_CONTEXT:
+        target = run.handing_off.tool if run.handing_off is not None else ""
+        key = effect_key(f"t{run.turn_count}.context", run.recoveries + 1)
+        commands.append(PrepareContext(key=key, handoff_to=target))
+    elif run.state is RunState.MODEL_THINKING:
+        commands.append(_call_model(run))
+    elif run.state is RunState.COMPACT_OR_SAVE:
+        key = effect_key(f"t{run.turn_count}.compact", run.recoveries + 1)
+        commands.append(CompactContext(key=key, messages=run.compacting))
+    if run.calls:
+        commands.extend(_for_calls(run))
+    return tuple(commands)
+
+
+def _call_model(run: Run) -> CallModel:
+    turn, left = run.turn_count + 1, run.tokens_left
+    if left is not None:
+        left = max(left, WRAP_UP_TOKENS) if run.wrapping_up else max(left, 1)
+    return CallModel(
+        key=effect_key(f"t{turn}.model", run.model_attempt),
+        turn=turn,
+        attempt=run.model_attempt,
+        tools=not run.wrapping_up,
+        max_output_tokens=left,
+    )
+
+
+def _for_calls(run: Run) -> Iterator[Command]:
+    stopped = any(hold.kind in _STOPPING for hold in run.holds)
+    undecided = tuple(call.id for call in run.calls if call.status in _UNDECIDED)
+    if undecided and not stopped and run.state is not RunState.SUSPENDED:
+        yield EvaluatePermissions(key=effect_key(f"t{run.turn_count}.policy", run.evaluations + 1), call_ids=undecided)
+    for call in run.calls:
+        match call.status:
+            case CallStatus.RUNNING if call.sub_agent:
+                yield StartSubAgent(key=call.id, call_id=call.id, agent=call.tool, arguments=call.arguments)
+            case CallStatus.RUNNING | CallStatus.STARTED | CallStatus.VERIFYING:
+                yield run_call(call)
+            case CallStatus.ASKED:
+                yield AnnounceApproval(key=f"{call.id}.ask", call_id=call.id)
+
+
+def _awaited_while_ending(run: Run) -> Iterator[Command]:
+    """Yield the started writes: they may finish within the grace; reads and everything else are cancelled."""
+    for call in run.calls:
+        if call.status in (CallStatus.STARTED, CallStatus.VERIFYING):
+            yield run_call(call)
+
+
+def run_call(call: Call) -> RunCall:
+    """Return the command that runs, or verifies, *call*."""
+    verifying = call.status is CallStatus.VERIFYING
+    return RunCall(
+        key=effect_key(f"{call.id}.verify" if verifying else call.id, call.attempt),
+        call_id=call.id,
+        tool=call.tool,
+        arguments=call.arguments,
+        attempt=call.attempt,
+        read_only=call.read_only,
+        mode="verify" if verifying else "run",
+        external=call.external,
+        timeout_seconds=call.timeout_seconds,
+    )
+
+
+def call_dwells_until(call: Call, limits: StepLimits) -> float | None:
+    """Return until when a call's answer may be awaited before it counts as lost, or None for no such time."""
+    if call.sub_agent or call.status not in (CallStatus.RUNNING, CallStatus.STARTED, CallStatus.VERIFYING):
+        return None
+    return call.since + call.timeout_seconds + (0.0 if call.external else limits.dwell_seconds)
+
+
+def dwells_until(run: Run, limits: StepLimits) -> float | None:
+    """Return until when the present wait may last before its answer counts as lost, or None for no such time."""
+    match run.state:
+        case RunState.MODEL_THINKING | RunState.COMPACT_OR_SAVE:
+            return run.entered_at + limits.model_seconds * limits.model_attempts + limits.dwell_seconds
+        case RunState.PREPARE_CONTEXT:
+            return run.entered_at + limits.context_seconds + limits.dwell_seconds
+        case RunState.WAIT_APPROVAL:
+            return run.entered_at + limits.policy_seconds + limits.dwell_seconds
+        case _:
+            times = [call_dwells_until(call, limits) for call in run.calls]
+            return min((time for time in times if time is not None), default=None)
+
+
+def _external_until(run: Run, spec: AgentSpec) -> float | None:
+    """Return when an answer from outside is overdue. Effects of ours keep their own time; these only have this."""
+    if run.state is RunState.MODEL_THINKING and spec.model == EXTERNAL:
+        return dwells_until(run, spec.limits)
+    times = [call_dwells_until(call, spec.limits) for call in run.calls if call.external]
+    return min((time for time in times if time is not None), default=None)
+
+
+def _alarms(run: Run, spec: AgentSpec) -> Iterator[tuple[float, str, str]]:
+    """Yield (time, kind, call id) of everything that the run waits for."""
+    if run.ending is not None:
+        yield run.ending.grace_until, "grace", ""
+        return
+    if run.deadline is not None:
+        yield run.deadline, "deadline", ""
+    for call in run.calls:
+        if call.status is CallStatus.ASKED and call.expires_at is not None:
+            yield call.expires_at, "approval", call.id
+    if run.resume_at is not None:
+        yield run.resume_at, "back_off", ""
+    if run.state is RunState.SUSPENDED:
+        return
+    limit = run.budget.max_seconds
+    if not isinstance(limit, Unlimited) and not run.wrapping_up and not run.held_by(HoldKind.BUDGET):
+        yield run.updated_at + max(0.0, limit - run.active_seconds), "active_seconds", ""
+    overdue = _external_until(run, spec)
+    if overdue is not None:
+        yield overdue, "dwell", ""
+
+
+def wake_at(run: Run, spec: AgentSpec) -> float | None:
+    """Return the earliest time (seconds since 1970) at which the run wants to be woken, or None."""
+    if run.state in ENDED:
+        return None
+    return min((time for time, _, _ in _alarms(run, spec)), default=None)
+
+
+def alarms(run: Run, spec: AgentSpec, now: float) -> tuple[Event, ...]:
+    """Return the events that are due at *now*, earliest first. Their ids are derived: due twice is once."""
+    if run.state in ENDED:
+        return ()
+    due = sorted(alarm for alarm in _alarms(run, spec) if alarm[0] <= now)
+    return tuple(_alarm_event(run, kind, call_id, now) for _, kind, call_id in due)
+
+
+def _alarm_event(run: Run, kind: str, call_id: str, now: float) -> Event:
+    match kind:
+        case "grace":
+            return GraceElapsed(id="grace", time=now, source="timer")
+        case "deadline":
+            return DeadlinePassed(id="deadline", time=now, source="timer")
+        case "approval":
+            return ApprovalExpired(id=f"{call_id}.expired", time=now, source="timer", call_id=call_id)
+        case "back_off":
+            return TimerFired(id=f"back_off.{run.seq}", time=now, source="timer", kind="back_off")
+        case "active_seconds":
+            return TimerFired(id=f"active.{run.seq}", time=now, source="timer", kind="active_seconds")
+        case _:
+            return TimerFired(id=f"dwell.{run.seq}", time=now, source="timer", kind="dwell")

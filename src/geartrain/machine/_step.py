@@ -1,0 +1,97 @@
+"""The step: (run, event) → (run', commands, path), or a refusal with its reason.
+
+It reads the run, the event and the recorded spec, and nothing else. It is total: an impossible pair is a returned
+`Refusal`, not an exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from geartrain.machine._commands import Command
+from geartrain.machine._draft import Draft, Refused
+from geartrain.machine._ending import check_budget
+from geartrain.machine._events import ActorRestarted, Event, EventBase, HandedOff, RunRecovered, RunStarted
+from geartrain.machine._moves import settle_calls
+from geartrain.machine._outstanding import outstanding
+from geartrain.machine._run import Run
+from geartrain.machine._spec import AgentSpec
+from geartrain.machine._states import ENDED, RunState
+from geartrain.machine._table import ROWS, possible
+
+Specs = Mapping[str, AgentSpec]
+
+# In these states time is not active time.
+_INACTIVE: Final = frozenset({RunState.CREATED, RunState.SUSPENDED, *ENDED})
+_NO_TIME: Final = (RunRecovered, ActorRestarted)
+
+
+class Step(msgspec.Struct, frozen=True, gc=False):
+    """What a step gives: the run after the event, what must be in progress now, and the states passed through."""
+
+    run: Run
+    commands: tuple[Command, ...]
+    path: tuple[RunState, ...]
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Why an event cannot move a run. `duplicate` when it says what is known already."""
+
+    state: RunState
+    event: str
+    reason: str
+    possible: tuple[str, ...] = ()
+    duplicate: bool = False
+
+
+def step(run: Run, event: Event, specs: Specs) -> Step | Refusal:
+    """Move *run* by one *event*.
+
+    *specs* holds the specs by digest: the run's own, and for `RunStarted` and `HandedOff` the one they name.
+    """
+    handler = ROWS[run.state].get(type(event))
+    name = type(event).__name__
+    if handler is None:
+        return Refusal(run.state, name, _why_not(run), possible(run.state))
+    digest = event.spec if isinstance(event, (RunStarted, HandedOff)) else run.spec
+    spec = specs.get(digest)
+    if spec is None:
+        return Refusal(run.state, name, f"the spec {digest!r} is not known here")
+    now = max(event.time, run.updated_at)
+    draft = Draft(_aged(run, event, now), spec, now, [RunState.CREATED] if run.seq == 0 else [])
+    try:
+        handler(draft, event)
+    except Refused as refused:
+        return Refusal(run.state, name, refused.reason, duplicate=refused.duplicate)
+    _after(draft)
+    path = tuple(draft.path)
+    moved = replace(draft.run, seq=run.seq + 1, updated_at=now, path=path)
+    return Step(moved, outstanding(moved), path)
+
+
+def _why_not(run: Run) -> str:
+    if run.state in ENDED:
+        return f"the run ended at event {run.seq}"
+    return "the run has not started" if run.state is RunState.CREATED else "that is not awaited"
+
+
+def _aged(run: Run, event: EventBase, now: float) -> Run:
+    """Count the time since the last event as active, if it was."""
+    if run.state in _INACTIVE or isinstance(event, _NO_TIME):
+        return run
+    return replace(run, active_seconds=run.active_seconds + (now - run.updated_at))
+
+
+def _after(draft: Draft) -> None:
+    """Look at the limits once more, and let a hold that they set take effect."""
+    if draft.run.state in ENDED or draft.run.ending is not None:
+        return
+    before = draft.run.holds
+    check_budget(draft)
+    held = draft.run.holds != before and draft.run.ending is None
+    if held and draft.run.state in (RunState.WAIT_APPROVAL, RunState.EXECUTE_TOOL):
+        settle_calls(draft)

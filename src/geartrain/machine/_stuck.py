@@ -1,0 +1,83 @@
+"""Why a run does not move, from the run alone: the first question of whoever watches many."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from geartrain.machine._outstanding import call_dwells_until, dwells_until
+from geartrain.machine._run import Run
+from geartrain.machine._spec import StepLimits
+from geartrain.machine._states import ENDED, RunState
+
+REPEATS = 3
+
+
+class StuckCause(StrEnum):
+    """Why a run does not move."""
+
+    LOST_REPLY = "lost_reply"
+    DEAD_EFFECT = "dead_effect"
+    DWELL = "dwell"
+    NO_PROGRESS = "no_progress"
+
+
+class Stuck(msgspec.Struct, frozen=True):
+    """A cause, since when (seconds since 1970), and what it is about."""
+
+    cause: StuckCause
+    since: float
+    about: str
+
+
+def stuck(run: Run, now: float, limits: StepLimits) -> Stuck | None:
+    """Return why *run* does not move at *now*, or None if it does, rests, or has ended.
+
+    A model that does not answer is a lost reply; a call without a result a dead effect; any other wait over its limit
+    dwells; the same calls with the same arguments turn after turn are no progress.
+    """
+    if run.state in ENDED or run.state is RunState.SUSPENDED:
+        return None
+    until = dwells_until(run, limits)
+    if until is not None and now >= until:
+        return _overdue(run, now, limits)
+    repeats = _repeats(run)
+    if repeats >= REPEATS:
+        calls = ", ".join(call.tool for call in run.messages[-1 - _results(run)].calls)
+        return Stuck(StuckCause.NO_PROGRESS, run.entered_at, f"{repeats} times in a row: {calls}")
+    return None
+
+
+def _overdue(run: Run, now: float, limits: StepLimits) -> Stuck:
+    if run.state is RunState.MODEL_THINKING:
+        about = f"model call of turn {run.turn_count + 1}, attempt {run.model_attempt}"
+        return Stuck(StuckCause.LOST_REPLY, run.entered_at, about)
+    for call in run.calls:
+        call_until = call_dwells_until(call, limits)
+        if call_until is not None and now >= call_until:
+            return Stuck(StuckCause.DEAD_EFFECT, call.since, f"call {call.id} of {call.tool}")
+    return Stuck(StuckCause.DWELL, run.entered_at, str(run.state))
+
+
+def _results(run: Run) -> int:
+    """Return how many tool results the context ends with."""
+    count = 0
+    for message in reversed(run.messages):
+        if message.role != "tool":
+            break
+        count += 1
+    return count
+
+
+def _repeats(run: Run) -> int:
+    """Return how many of the newest asking messages ask for exactly the same."""
+    asked = [tuple((call.tool, call.arguments) for call in message.calls) for message in run.messages if message.calls]
+    if not asked:
+        return 0
+    count = 0
+    for calls in reversed(asked):
+        if calls != asked[-1]:
+            break
+        count += 1
+    return count

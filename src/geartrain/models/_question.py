@@ -1,0 +1,284 @@
+"""What a question asks for: its aims, and the words that a search can use.
+
+Nothing here knows the files. A question becomes data; what is then searched follows from the data.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import pairwise
+from typing import Final
+
+from geartrain.models._words import forms, parts, related, search_root, stem
+
+TERMS_MAX: Final = 12
+# More of a question than this is not read: a pasted log is no question.
+QUESTION_CHARS_MAX: Final = 4_000
+
+
+class Aim(StrEnum):
+    """What kind of answer is wanted. A question may have several aims, or none of these."""
+
+    OVERVIEW = "overview"
+    WHERE = "where"
+    DEFAULTS = "defaults"
+    EXCEPTIONS = "exceptions"
+    CALLERS = "callers"
+    HOW = "how"
+    WHAT_IS = "what is"
+    FILES = "files"
+    WHY = "why"
+    AMOUNT = "amount"
+
+
+_AIMS: Final = (
+    (
+        Aim.OVERVIEW,
+        r"\b(?:what (?:does|do|is|are)|describe|explain|summari[sz]e|overview of|tell me about)\b.{0,20}?"
+        r"\b(?:this|these|the|here)\b ?(?:whole )?"
+        r"(?:project|package|library|code ?base|code|repo(?:sitory)?|program|folder|directory|files|texts|notes|here)?"
+        r"(?: (?:do|about|for|good for|contain))?\s*(?:[?.!]|$)",
+    ),
+    (Aim.OVERVIEW, r"\bwhat (?:is|are|does) \w+ (?:about|for)\b|\boverview\b|\bpurpose of (?:this|the)\b"),
+    (Aim.WHERE, r"\bwhere\b|\bwhich (?:files?|modules?|places?|parts?)\b|\bin what file"),
+    (Aim.DEFAULTS, r"\bdefaults?\b|\bby default\b|\bif (?:not|nothing is) (?:given|set)\b"),
+    (
+        Aim.EXCEPTIONS,
+        r"\b(?:which|what) (?:kinds? of )?(?:exceptions?|errors?)\b|\b(?:exceptions?|errors?)\b.{0,60}\b"
+        r"(?:raise[sd]?|throw[sn]?|occur)\b|\b(?:can|may|does|do|could)\b.{0,60}\b(?:raise|throw)\b",
+    ),
+    (
+        Aim.CALLERS,
+        r"\b(?:who|what|which \w+|where)\b.{0,30}\b(?:calls?|uses?|invokes?|called|used|invoked)\b|\bcallers? of\b|"
+        r"\bus(?:es|ages?) of\b",
+    ),
+    (Aim.FILES, r"\b(?:which|what|list|show)\b.{0,20}\b(?:files|modules|folders|directories)\b.{0,20}(?:\?|there|$)"),
+    (Aim.AMOUNT, r"\bhow (?:many|much|long|big|large|often|old)\b|\bnumber of\b"),
+    (Aim.HOW, r"\bhow (?:do|does|is|are|can|did|was|were|to)\b|\bexplain how\b"),
+    (Aim.WHY, r"\bwhy\b|\bwhat for\b|\breasons?\b"),
+    (Aim.WHAT_IS, r"\bwhat(?:'s| is| are)\b|\bwhat does\b|\bdefine\b|\bmeaning of\b|\bwho (?:is|was)\b|\bexplain\b"),
+)
+_AIM_PATTERNS: Final = tuple((aim, re.compile(pattern, re.IGNORECASE)) for aim, pattern in _AIMS)
+
+# Words that carry the question and not its subject.
+_EMPTY: Final = frozenset(
+    "a about all also am an and any anything anyone are aren as at be because been before being between both but by "
+    "can could did do does doing don done each either else ever every few find first for from get give given gives "
+    "had happen happened happening happens has have having he her here his how i if in instead into is isn it its "
+    "just know like list long look made make many may me mean meaning might mine more most much must my no not of "
+    "often on once one only or other our out over own perhaps please possible quite read said same say says see "
+    "shall she should show so some somebody someone something such t take taken tell than thank thanks that the "
+    "their them then there these they thing things this those to too under until up us used using very want was we "
+    "well were what when where which while who whom whose why will with within without work working works would "
+    "you your yes use uses mention mentioned mentions called call calls caller callers called".split()
+)
+# Words that say a little: used for ranking, searched only if there is nothing better.
+_SOFT: Final = frozenset(
+    "code codebase file files folder directory project package library module modules function functions class "
+    "classes method methods value values default defaults handled handle handles handling defined define defines "
+    "implemented implement implements implementation describe explain summarise summarize overview purpose source "
+    "text texts notes note document documents docs documentation question answer part parts place places kind "
+    "raise raised raises throw throws exception exceptions error errors different available exactly actually "
+    "behaviour behavior return returns returned set".split()
+)
+
+_QUOTED: Final = re.compile(r"`([^`\n]{1,120})`|\"([^\"\n]{2,120})\"|“([^”\n]{2,120})”")
+_PATH: Final = re.compile(r"(?<![\w/.@-])(?:[\w.-]+/)*[\w-][\w.-]*\.[A-Za-z]\w{0,7}(?![\w/(])|(?<![\w/.:-])(?:[\w.-]+/)+[\w.-]*")
+_NAME: Final = re.compile(r"\b[A-Za-z_][\w]*(?:\.[A-Za-z_]\w*)*(?:\(\))?")
+_SUBJECT: Final = (
+    re.compile(r"\b(?:calls?|uses?|invokes?|callers? of|usages? of|uses of)\s+(?:the\s+)?`?([A-Za-z_][\w.]*)", re.IGNORECASE),
+    re.compile(r"\bwhere (?:is|are)\s+`?([A-Za-z_][\w.]*)`?(?:\(\))?\s+(?:called|used|invoked)", re.IGNORECASE),
+    re.compile(r"\b(?:can|does|may|could)\s+`?([A-Za-z_][\w.]*)`?(?:\(\))?\s+(?:raise|throw)", re.IGNORECASE),
+)
+# A dotted word with one of these endings is a file; `queue.get` is a name.
+_FILE_ENDINGS: Final = frozenset(
+    "adoc asm bash bat c cc cfg cmake conf cpp cs css csv cxx dart el erl ex exs f90 go gradle h hpp hs htm html "
+    "in ini ipynb java jl js json jsx kt less lisp lock log lua m md ml mjs mm mk nim org pas php pl pm proto ps1 "
+    "py pyi pyx r rb rs rst s sass scala scss sh sql swift tex toml ts tsv tsx txt vb vue xml yaml yml zig".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One thing to look for. `forms` are compared with `words.forms`; `pattern` is a regular expression for a search.
+
+    `related` are the stems that count half; `weight` says how much the term says about the question.
+    """
+
+    word: str
+    forms: frozenset[str]
+    pattern: str
+    weight: float = 1.0
+    related: frozenset[str] = frozenset()
+    soft: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question as data. `names` are identifiers, exactly as written; `paths` look like files or folders."""
+
+    text: str
+    aims: frozenset[Aim]
+    terms: tuple[Term, ...]
+    names: tuple[str, ...]
+    paths: tuple[str, ...]
+    subject: str = ""
+
+    @property
+    def strong(self) -> tuple[Term, ...]:
+        """The terms that say something, or all if none does."""
+        return tuple(term for term in self.terms if not term.soft) or self.terms
+
+    def following(self, earlier: Question | None) -> Question:
+        """Return this question with the terms of *earlier*, if it has none of its own ("and where is it used?")."""
+        if earlier is None or any(not term.soft for term in self.terms) or self.paths or self.aims == {Aim.OVERVIEW}:
+            return self
+        return replace(
+            self,
+            terms=(*earlier.terms, *self.terms)[:TERMS_MAX],
+            names=self.names or earlier.names,
+            paths=earlier.paths,
+            subject=self.subject or earlier.subject,
+        )
+
+
+def analyse(text: str) -> Question:
+    """Return what *text* asks for."""
+    text = text[:QUESTION_CHARS_MAX]
+    aims = frozenset(aim for aim, pattern in _AIM_PATTERNS if pattern.search(text))
+    paths = _paths(text)
+    bare = text
+    for path in paths:
+        bare = bare.replace(path, " ")
+    subject = next((found.group(1).rstrip(".") for found in (p.search(bare) for p in _SUBJECT) if found), "")
+    if subject.lower() in _EMPTY | _SOFT:
+        subject = ""
+    names = _names(bare, subject)
+    terms = _terms(bare, names, paths)
+    if Aim.OVERVIEW in aims and any(not term.soft for term in terms):
+        aims -= {Aim.OVERVIEW}
+    return Question(text=text, aims=aims, terms=terms, names=names, paths=paths, subject=subject.rpartition(".")[2])
+
+
+def _paths(text: str) -> tuple[str, ...]:
+    found = []
+    for match in _PATH.finditer(text):
+        path = match.group().strip(".")
+        ending = path.rpartition(".")[2].lower()
+        if "/" in path or ending in _FILE_ENDINGS:
+            found.append(path)
+    return tuple(dict.fromkeys(path for path in found if path and ".." not in path.split("/")))[:4]
+
+
+def _names(text: str, subject: str) -> tuple[str, ...]:
+    """Return the identifiers in *text*: in back-ticks, with an underscore, a dot, a hump, or called."""
+    names = [subject] if subject else []
+    for match in _QUOTED.finditer(text):
+        if match.group(1):
+            names.append(match.group(1).strip())
+    for match in _NAME.finditer(text):
+        word = match.group()
+        bare = word.removesuffix("()")
+        hump = re.search(r"[a-z][A-Z]|[A-Z]{2,}[a-z]", bare)
+        if bare != word or "_" in bare.strip("_") or hump or ("." in bare and len(bare) > 4) or bare.startswith("_"):
+            names.append(bare)
+    simple = (piece for name in names for piece in reversed(name.removesuffix("()").split(".")[-2:]))
+    return tuple(dict.fromkeys(name for name in simple if re.fullmatch(r"[^\W\d]\w+", name)))[:4]
+
+
+def _terms(text: str, names: tuple[str, ...], paths: tuple[str, ...]) -> tuple[Term, ...]:
+    found: dict[frozenset[str], Term] = {}
+
+    def add(term: Term) -> None:
+        if term.forms and term.forms not in found:
+            found[term.forms] = term
+
+    for name in names:
+        add(_name_term(name))
+    for match in _QUOTED.finditer(text):
+        phrase = match.group(2) or match.group(3)
+        if phrase and len(phrase.split()) > 1:
+            add(_compound(parts(phrase)[:2], 1.5))
+    for words in _runs(text):
+        for left, right in pairwise(words):
+            if not {left, right} & _SOFT:
+                add(_compound([left, right], 1.4))
+        for word in words:
+            add(_word_term(word))
+    if not found:
+        for path in paths:
+            for word in parts(path.rpartition("/")[2].partition(".")[0]):
+                add(_word_term(word))
+    ordered = sorted(found.values(), key=lambda term: (term.soft, -term.weight))
+    return tuple(ordered[:TERMS_MAX])
+
+
+def _runs(text: str) -> list[list[str]]:
+    """Return the telling words of *text* in runs that nothing parts; a hyphenated word is one of them."""
+    runs: list[list[str]] = [[]]
+    for token in re.findall(r"[^\W_]+(?:[-_'’][^\W_]+)*|[^\w\s]", text):
+        word = re.sub(r"['’]s?$|['’].*$", "", token)
+        lower = word.lower()
+        if not word or not word[0].isalnum() or lower in _EMPTY or (len(lower) < 3 and not lower.isdigit()):
+            runs.append([])
+        else:
+            runs[-1].append(word if re.search(r"[a-z][A-Z]", word) else lower)
+    return [run for run in runs if run]
+
+
+def _name_term(name: str) -> Term:
+    words = parts(name)
+    own = frozenset(["".join([*words[:-1], stem(words[-1])])]) if words and len(words) < 3 else forms(name)
+    return Term(word=name, forms=own, pattern=rf"\b{re.escape(name)}\b", weight=2.0)
+
+
+def _compound(words: list[str], weight: float) -> Term:
+    pieces = [piece for word in words for piece in parts(word)]
+    if len(pieces) < 2:
+        return Term(word=" ".join(words), forms=frozenset(), pattern="")
+    left, right = pieces[0], pieces[1]
+    both = f"{_any_case(left)}[-_ ]?{_any_case(search_root(right))}"
+    own = frozenset([left + stem(right), stem(left) + stem(right)])
+    if len(words) > 1:
+        # Two words of a question may stand the other way round in a name: "parse headers", HeaderParser.
+        both = f"{both}|{_any_case(right)}[-_ ]?{_any_case(search_root(left))}"
+        own |= {right + stem(left), stem(right) + stem(left)}
+    return Term(
+        word=" ".join(words),
+        forms=own,
+        pattern=both,
+        weight=weight,
+        related=_related_stems(left + search_root(right)),
+    )
+
+
+def _word_term(word: str) -> Term:
+    lower = word.lower()
+    pieces = parts(word)
+    if len(pieces) > 1:
+        return replace(_compound([word], 1.2), word=word)
+    root = search_root(lower)
+    head, tail = _any_case(root), f"{root[0].upper()}{root[1:]}"
+    pattern = rf"\b{head}|_{head}|{re.escape(tail)}" if root.isascii() and root.isalpha() else re.escape(root)
+    soft = lower in _SOFT
+    return Term(
+        word=lower,
+        forms=frozenset([stem(lower)]),
+        pattern=pattern,
+        weight=0.4 if soft else 1.0,
+        related=_related_stems(lower),
+        soft=soft,
+    )
+
+
+def _related_stems(word: str) -> frozenset[str]:
+    return frozenset(stem(other) for other in related(word)) - {stem(word)}
+
+
+def _any_case(word: str) -> str:
+    """Return a pattern for *word* as lower case, capitalised or all capitals, but not in the midst of another case."""
+    if not (word.isascii() and word.isalpha()):
+        return re.escape(word)
+    return f"(?:{word}|{word.capitalize()}|{word.upper()})"

@@ -1,0 +1,272 @@
+"""What to look at next: a plan in stages, each a function from what is known to the calls worth making.
+
+Stage 1 searches for the words of the question, stage 2 reads around the best hits, stage 3 follows the names found
+there, stage 4 reads what that brought up. A call that was made is not made again; a stage without a new call is
+skipped. Few and small results are asked for, because every later turn pays for them again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from geartrain.machine import RequestedCall
+from geartrain.models._evidence import Finding, Kind, file_factor, is_prose, rank
+from geartrain.models._observed import Seen
+from geartrain.models._question import Aim, Question, Term
+from geartrain.models._scope import definition_of, name_defined
+from geartrain.models._toolbox import Role, Toolbox
+from geartrain.models._words import forms
+
+CALLS_MAX: Final = 8
+STAGES: Final = 4
+
+_HITS_FEW: Final = 12
+_HITS_SOME: Final = 30
+_WINDOW_LINES: Final = 36
+_BODY_LINES: Final = 150
+_HEAD_LINES: Final = 40
+_READS_A_STAGE: Final = 5
+
+_DEFINES: Final = (
+    r"\b(?:def|class|func|function|fn|struct|enum|interface|trait|type|impl|module|macro_rules!|#define)\s+(?:\(.*\)\s*)?"
+)
+_SOURCE_FOLDERS: Final = ("src", "lib", "source", "app", "pkg", "cmd", "internal", "docs", "notes")
+_FRONT_FILES: Final = re.compile(
+    r"(?:^|/)(?:readme[^/]*|__init__\.py|__main__\.py|pyproject\.toml|package\.json|cargo\.toml|go\.mod|"
+    r"(?:index|main|mod|lib|doc)\.\w+|(?:index|overview|about|introduction|contents)[^/]*)$",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """All that the plan for one question depends on."""
+
+    question: Question
+    seen: Seen
+    box: Toolbox
+
+    def read(self, path: str, start: int, count: int) -> RequestedCall | None:
+        """Return a call that reads *count* lines of *path* from *start* on."""
+        return self.box.call(Role.READ, path=path, start=max(1, start), count=count)
+
+    def search(self, pattern: str, results: int, path: str = "") -> RequestedCall | None:
+        """Return a call that searches for *pattern*, in *path* only if one is given."""
+        if path:
+            return self.box.call(Role.SEARCH, pattern=pattern, path=path, results=results)
+        return self.box.call(Role.SEARCH, pattern=pattern, results=results)
+
+
+Planned = Iterator[RequestedCall | None]
+
+
+def next_calls(
+    questions: Iterable[tuple[Question, int]], seen: Seen, box: Toolbox, made: frozenset[tuple[str, str]]
+) -> tuple[RequestedCall, ...]:
+    """Return the calls to make now; none when there is nothing left to look at.
+
+    Args:
+        questions: Each open question and the stage (from 0) that it has reached.
+        seen: What is known.
+        box: The tools.
+        made: Tool and arguments of each call that was made.
+    """
+    calls: dict[tuple[str, str], RequestedCall] = {}
+    open_questions = list(questions)
+    for question, stage in open_questions:
+        room = CALLS_MAX // len(open_questions)
+        for later in range(stage, STAGES):
+            fresh = _fresh(_STAGES[later](Situation(question, seen, box)), made | calls.keys(), room)
+            if fresh:
+                calls.update(fresh)
+                break
+    return tuple(calls.values())
+
+
+def _fresh(
+    planned: Iterable[RequestedCall | None], made: frozenset[tuple[str, str]] | set[tuple[str, str]], room: int
+) -> dict[tuple[str, str], RequestedCall]:
+    fresh: dict[tuple[str, str], RequestedCall] = {}
+    for call in planned:
+        if call is None or (call.tool, call.arguments) in made:
+            continue
+        fresh[call.tool, call.arguments] = call
+        if len(fresh) >= room:
+            break
+    return fresh
+
+
+def _first_searches(now: Situation) -> Planned:
+    question = now.question
+    yield now.box.call(Role.LIST, path=".")
+    # A path from the question may not exist, and failures are counted: one try, the others once they were seen.
+    if question.paths and not question.paths[0].endswith("/"):
+        yield now.read(question.paths[0], 1, _HEAD_LINES)
+    if question.aims & {Aim.OVERVIEW, Aim.FILES}:
+        return
+    for name in question.names[:2]:
+        yield now.search(rf"{_DEFINES}\*?{re.escape(name)}\b", _HITS_FEW)
+        calls = rf"\b{re.escape(name)}\s*\(" if Aim.CALLERS in question.aims else rf"\b{re.escape(name)}\b"
+        yield now.search(calls, _HITS_SOME)
+    terms = [term for term in question.strong if term.word not in question.names]
+    if question.subject and Aim.CALLERS in question.aims:
+        terms = []
+    if terms:
+        yield now.search(rf"{_DEFINES}\w*(?:{_any_of(terms)})", _HITS_SOME)
+    if Aim.DEFAULTS in question.aims and question.strong:
+        yield now.search(rf"(?:{_any_of(question.strong)})\w*\s*(?::[^=]*)?=", _HITS_SOME)
+    yield from _meetings(now, terms)
+    for term in terms[:4]:
+        yield now.search(term.pattern, _HITS_SOME)
+
+
+def _meetings(now: Situation, terms: list[Term]) -> Planned:
+    """Search for lines in which the two most telling words meet, in either order."""
+    words = [term for term in terms if len(parts_of(term)) == 1][:3]
+    if len(words) > 1:
+        first, second = words[0].pattern, words[1].pattern
+        yield now.search(f"(?:{first}).*(?:{second})|(?:{second}).*(?:{first})", _HITS_SOME)
+
+
+def parts_of(term: Term) -> list[str]:
+    """Return the words of a term as they were written."""
+    return term.word.split()
+
+
+def _first_reads(now: Situation) -> Planned:
+    question, seen = now.question, now.seen
+    if question.aims & {Aim.OVERVIEW, Aim.FILES}:
+        yield from _overview_reads(now)
+        return
+    yield from _seen_paths(now)
+    yield from _bodies(now)
+    if seen.count < _HITS_FEW:
+        words = frozenset(stem for term in question.strong for stem in term.related)
+        if words:
+            yield now.search("|".join(rf"\b{re.escape(word)}" for word in sorted(words)[:8]), _HITS_SOME)
+        yield from _likely_folders(now)
+    yield from _windows(now, rank(question, seen))
+
+
+def _follow_names(now: Situation) -> Planned:
+    question, seen = now.question, now.seen
+    if question.aims & {Aim.OVERVIEW, Aim.FILES}:
+        yield from _overview_reads(now)
+        return
+    findings = rank(question, seen)
+    if Aim.CALLERS not in question.aims:
+        for name in _discovered(question, findings):
+            yield now.search(rf"\b{re.escape(name)}\b\s*(?::[^=]*)?=|{_DEFINES}{re.escape(name)}\b", _HITS_FEW)
+            yield now.search(rf"\b{re.escape(name)}\b", _HITS_FEW)
+    yield from _bodies(now)
+    yield from _windows(now, findings)
+
+
+def _last_reads(now: Situation) -> Planned:
+    if not now.question.aims & {Aim.OVERVIEW, Aim.FILES}:
+        yield from _windows(now, rank(now.question, now.seen)[:12])
+
+
+_STAGES: Final[tuple[Callable[[Situation], Planned], ...]] = (
+    _first_searches,
+    _first_reads,
+    _follow_names,
+    _last_reads,
+)
+
+
+def _any_of(terms: Iterable[Term]) -> str:
+    return "|".join(term.pattern for term in list(terms)[:5])
+
+
+def _seen_paths(now: Situation) -> Planned:
+    """Read the files that the question names and that were seen somewhere, under whatever folder."""
+    for wanted in now.question.paths:
+        for path in now.seen.files:
+            if path != wanted and path.endswith("/" + wanted):
+                yield now.read(path, 1, _HEAD_LINES)
+                break
+
+
+def _bodies(now: Situation) -> Planned:
+    """Read the whole of what the question names: what it raises or does stands in its body."""
+    if not now.question.aims & {Aim.EXCEPTIONS, Aim.HOW, Aim.WHAT_IS, Aim.WHY}:
+        return
+    long = Aim.EXCEPTIONS in now.question.aims
+    for name in now.question.names[:2]:
+        place = definition_of(name, now.seen, lambda path: file_factor(path, now.question))
+        if place:
+            path, line = place
+            known = now.seen.read.get(path, set())
+            for start in range(line, line + (2 if long else 1) * _BODY_LINES, _BODY_LINES):
+                if start not in known:
+                    yield now.read(path, start, _BODY_LINES if long else _WINDOW_LINES * 2)
+
+
+def _windows(now: Situation, findings: list[Finding]) -> Planned:
+    """Read around the best findings that were not read yet; at most two windows a file."""
+    planned: dict[str, list[range]] = {}
+    total = 0
+    best = findings[0].score if findings else 0.0
+    for finding in findings[:40]:
+        if finding.score < best * 0.3 or total >= _READS_A_STAGE:
+            return
+        windows = planned.setdefault(finding.path, [])
+        known = now.seen.read.get(finding.path, set())
+        if finding.line in known or any(finding.line in window for window in windows) or len(windows) >= 2:
+            continue
+        before = 3 if finding.kind is Kind.DEFINITION else 10
+        before = 6 if is_prose(finding.path) else before
+        start = max(1, finding.line - before)
+        count = _WINDOW_LINES // 2 if is_prose(finding.path) else _WINDOW_LINES
+        windows.append(range(start, start + count))
+        total += 1
+        yield now.read(finding.path, start, count)
+
+
+def _discovered(question: Question, findings: list[Finding]) -> list[str]:
+    """Return names that were found in the best lines, have to do with the question, and were not asked for."""
+    names: dict[str, None] = {}
+    wanted = frozenset(form for term in question.strong for form in term.forms)
+    for finding in findings[:10]:
+        if is_prose(finding.path):
+            continue
+        own = name_defined(finding.text)
+        candidates = [own] if own else []
+        candidates += re.findall(r"\b_*[A-Z][A-Z0-9_]{3,}\b", finding.text)
+        for name in candidates:
+            if len(name) > 3 and name not in question.names and not wanted.isdisjoint(forms(name)):
+                names.setdefault(name)
+    return list(names)[:3]
+
+
+def _likely_folders(now: Situation) -> Planned:
+    wanted = frozenset(form for term in now.question.strong for form in term.forms)
+    for folder in now.seen.folders:
+        if not wanted.isdisjoint(forms(folder)):
+            yield now.box.call(Role.LIST, path=folder)
+
+
+def _overview_reads(now: Situation) -> Planned:
+    """Read what tells a stranger what this is: the read-me, the front modules, or the beginning of each text."""
+    seen = now.seen
+    front = sorted((path for path in seen.files if _FRONT_FILES.search(path)), key=_front_order)
+    for path in front[:4]:
+        yield now.read(path, 1, _HEAD_LINES)
+    listed = [folder for folder in seen.folders if folder.rpartition("/")[2] in _SOURCE_FOLDERS]
+    for folder in (listed or list(seen.folders)[:3])[:3]:
+        yield now.box.call(Role.LIST, path=folder)
+    others = [path for path in seen.files if path not in front]
+    prose = [path for path in others if is_prose(path) and "." in path]
+    code = [path for path in others if re.search(r"\.(?:py|js|ts|go|rs|c|h|java|rb)$", path)]
+    if len(front) < 2:
+        for path in (prose or code)[:6]:
+            yield now.read(path, 1, _HEAD_LINES // 4)
+
+
+def _front_order(path: str) -> tuple[int, int, str]:
+    name = path.rpartition("/")[2].lower()
+    return (0 if name.startswith("readme") else 1, path.count("/"), path)
