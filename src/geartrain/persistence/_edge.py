@@ -7,10 +7,10 @@ them. Bodies, checkpoints, specs and artifacts are bytes and may hold anything.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from geartrain.errors import InvalidValue
-from geartrain.persistence._protocol import Entry, Head
+from geartrain.persistence._protocol import Entry
 
 ID_CHARACTERS: Final = 200
 
@@ -21,12 +21,14 @@ def check_text(name: str, text: str) -> None:
     Raises:
         InvalidValue: *text* has a NUL character or a lone surrogate in it.
     """
-    if text.isascii():
-        if "\x00" not in text:
-            return
-    elif "\x00" not in text and not any("\ud800" <= character <= "\udfff" for character in text):
-        return
-    raise InvalidValue(name, "text without NUL characters and lone surrogates", text)
+    if not _holdable(text):
+        raise InvalidValue(name, "text without NUL characters and lone surrogates", text)
+
+
+def _holdable(text: str) -> bool:
+    if "\x00" in text:
+        return False
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def check_id(name: str, text: str) -> None:
@@ -35,9 +37,13 @@ def check_id(name: str, text: str) -> None:
     Raises:
         InvalidValue: It is one of these.
     """
+    _check_length(name, text)
+    check_text(name, text)
+
+
+def _check_length(name: str, text: str) -> None:
     if not 0 < len(text) <= ID_CHARACTERS:
         raise InvalidValue(name, f"1 to {ID_CHARACTERS} characters long", text)
-    check_text(name, text)
 
 
 def check_entry(entry: Entry) -> None:
@@ -46,7 +52,6 @@ def check_entry(entry: Entry) -> None:
     Raises:
         InvalidValue: An id or text is refused, or the events are not numbered from `expected` + 1.
     """
-    check_id("run_id", entry.run_id)
     if entry.expected < 0:
         raise InvalidValue("entry.expected", "0 or more", entry.expected)
     if not entry.events and not entry.expected:
@@ -54,40 +59,63 @@ def check_entry(entry: Entry) -> None:
     for seq, event in enumerate(entry.events, entry.expected + 1):
         if event.seq != seq:
             raise InvalidValue("event.seq", f"numbered from `expected` without gaps (here {seq})", event.seq)
-        check_id("event.id", event.id)
-        for text in (event.type, event.digest, event.path):
-            check_text("event.type, digest and path", text)
-    check_head(entry.head)
+    if not _is_plain(entry):
+        ids, texts = _words(entry)
+        for name, text in ids:
+            check_id(name, text)
+        for name, text in texts:
+            check_text(name, text)
+
+
+def _is_plain(entry: Entry) -> bool:
+    """Say at once that all words of *entry* are harmless: every append is asked, and hardly ever is it otherwise."""
+    head = entry.head
+    ids = [entry.run_id, *[event.id for event in entry.events], *entry.specs, *entry.artifacts]
+    ids += [run_id for run_id in (head.parent, head.root) if run_id is not None]
+    words = [head.state, head.agent, *head.holds, *head.counters, *head.labels]
+    words += [value for value in head.counters.values() if type(value) is str]
+    words += head.labels.values()
+    for event in entry.events:
+        words += (event.type, event.digest, event.path)
+    text = "".join(ids) + "".join(words)
+    lengths = [len(id_) for id_ in ids]
+    return (
+        not entry.outgoing
+        and text.isascii()
+        and "\x00" not in text
+        and min(lengths) > 0
+        and max(lengths) <= ID_CHARACTERS
+    )
+
+
+_Named = tuple[str, str]
+
+
+def _words(entry: Entry) -> tuple[list[_Named], list[_Named]]:
+    """Return all ids and all other texts of *entry*, each with what it is."""
+    head = entry.head
+    ids = [("run_id", entry.run_id)]
+    texts = [("head.state", head.state), ("head.agent", head.agent)]
+    for event in entry.events:
+        ids.append(("event.id", event.id))
+        texts += (("event.type", event.type), ("event.digest", event.digest), ("event.path", event.path))
+    if head.parent is not None:
+        ids.append(("head.parent", head.parent))
+    if head.root is not None:
+        ids.append(("head.root", head.root))
+    if head.holds:
+        texts += [("head.holds", hold) for hold in head.holds]
     for item in entry.outgoing:
-        check_id("outgoing.run_id", item.run_id)
-        check_id("outgoing.id", item.id)
-        check_text("outgoing.type", item.type)
-    for digest in (*entry.specs, *entry.artifacts):
-        check_id("digest", digest)
-
-
-def check_head(head: Head) -> None:
-    """Refuse a head with text in it that some store could not hold.
-
-    Raises:
-        InvalidValue: There is some.
-    """
-    check_text("head.state", head.state)
-    check_text("head.agent", head.agent)
-    for run_id in (head.parent, head.root):
-        if run_id is not None:
-            check_id("head.parent and root", run_id)
-    for hold in head.holds:
-        check_text("head.holds", hold)
+        ids += (("outgoing.run_id", item.run_id), ("outgoing.id", item.id))
+        texts.append(("outgoing.type", item.type))
+    for digests in (entry.specs, entry.artifacts):
+        ids += [("digest", digest) for digest in digests]
     for name, flat in (("head.counters", head.counters), ("head.labels", head.labels)):
-        for pair in flat.items():
-            _check_pair(name, pair)
-
-
-def _check_pair(name: str, pair: tuple[Any, Any]) -> None:
-    for part in pair:
-        if isinstance(part, str):
-            check_text(name, part)
+        for key, value in flat.items():
+            texts.append((name, key))
+            if type(value) is str:
+                texts.append((name, value))
+    return ids, texts
 
 
 def hold_kind(hold: str) -> str:

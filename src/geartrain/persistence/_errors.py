@@ -94,9 +94,7 @@ class StoreBusy(ResourceError):
     def __str__(self) -> str:
         owner = "another owner" if self.pid is None else f"process {self.pid}"
         since = "" if self.since is None else f" since {_when(self.since)}"
-        return (
-            f"store {self.path!r}: owned by {owner}{since}; close it there, or open it here for reading only"
-        )
+        return f"store {self.path!r}: owned by {owner}{since}; close it there, or open it here for reading only"
 
 
 @dataclass(eq=False)

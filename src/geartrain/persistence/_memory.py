@@ -77,7 +77,7 @@ class MemoryJournal:
 
     def __init__(self) -> None:
         self._runs: dict[str, _Run] = {}
-        self._inbox: dict[int, InboxItem] = {}
+        self._inbox: dict[str, dict[str, InboxItem]] = {}
         self._last_number = 0
         self._specs: dict[str, bytes] = {}
         self._artifacts: dict[str, bytes] = {}
@@ -158,19 +158,22 @@ class MemoryJournal:
             own.update(given)
             for digest, data in given.items():
                 shared.setdefault(digest, data)
-        for number in entry.consumed:
-            if number in self._inbox and self._inbox[number].run_id == entry.run_id:
-                del self._inbox[number]
+        if entry.consumed:
+            left = {item.id: item for item in self._inbox_of(entry.run_id) if item.number not in entry.consumed}
+            self._set_inbox(entry.run_id, left)
         for item in entry.outgoing:
             receiver = self._runs.get(item.run_id)
-            known = receiver is not None and item.id in receiver.outside
-            if not known and all(
-                (item.run_id, item.id) != (old.run_id, old.id) for old in self._inbox.values()
-            ):
+            waiting = self._inbox.get(item.run_id, {})
+            if item.id not in waiting and (receiver is None or item.id not in receiver.outside):
                 self._last_number += 1
-                self._inbox[self._last_number] = InboxItem(
-                    number=self._last_number, **msgspec.structs.asdict(item)
-                )
+                new = InboxItem(number=self._last_number, **msgspec.structs.asdict(item))
+                self._set_inbox(item.run_id, waiting | {item.id: new})
+
+    def _set_inbox(self, run_id: str, items: dict[str, InboxItem]) -> None:
+        if items:
+            self._inbox[run_id] = items
+        else:
+            self._inbox.pop(run_id, None)
 
     async def load(self, run_id: str) -> LoadedRun | None:
         """Return what is needed to go on with a run, or None if there is no such run."""
@@ -187,17 +190,15 @@ class MemoryJournal:
             checkpoint_seq=run.checkpoint_seq,
             events=tuple(run.events[run.checkpoint_seq :]),
             specs={digest: self._specs[digest] for digest in run.specs},
-            inbox=tuple(self._inbox_of(run_id)),
+            inbox=self._inbox_of(run_id),
             mark=self._marks.get(run_id),
         )
 
-    def _inbox_of(self, run_id: str) -> Iterator[InboxItem]:
-        return (item for item in self._inbox.values() if item.run_id == run_id)
+    def _inbox_of(self, run_id: str) -> Sequence[InboxItem]:
+        return tuple(self._inbox.get(run_id, {}).values())
 
     def _row(self, run_id: str, run: _Run) -> RunRow:
-        return RunRow(
-            run_id=run_id, head=_copied(run.head), last_seq=len(run.events), mark=self._marks.get(run_id)
-        )
+        return RunRow(run_id=run_id, head=_copied(run.head), last_seq=len(run.events), mark=self._marks.get(run_id))
 
     async def head(self, run_id: str) -> RunRow | None:
         """Return one run's line, or None."""
@@ -249,7 +250,7 @@ class MemoryJournal:
         """Return ids of unmarked runs that are live or have inbox items, ordered by id, above *after*."""
         self._check_open("runnable")
         ids = {run_id for run_id, run in self._runs.items() if run.head.live}
-        ids.update(item.run_id for item in self._inbox.values())
+        ids.update(self._inbox)
         return sorted(run_id for run_id in ids - self._marks.keys() if run_id > after)[:limit]
 
     def _wakes(self) -> Iterator[tuple[float, str]]:
@@ -270,7 +271,7 @@ class MemoryJournal:
     async def inbox(self, run_id: str, *, limit: int = 1_000) -> Sequence[InboxItem]:
         """Return what waits for a run, oldest first. The run need not exist yet."""
         self._check_open("inbox")
-        return [*self._inbox_of(run_id)][:limit]
+        return self._inbox_of(run_id)[:limit]
 
     async def artifact(self, digest: str) -> bytes | None:
         """Return the bytes stored under *digest*, or None."""
@@ -346,8 +347,7 @@ class MemoryJournal:
     def _forget(self, run_id: str) -> None:
         del self._runs[run_id]
         self._marks.pop(run_id, None)
-        for number in [item.number for item in self._inbox_of(run_id)]:
-            del self._inbox[number]
+        self._inbox.pop(run_id, None)
 
     def _forget_unreferred(self) -> None:
         specs = set().union(*(run.specs for run in self._runs.values()))

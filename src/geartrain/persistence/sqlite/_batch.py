@@ -160,9 +160,7 @@ def _write_all(connection: sqlite3.Connection, entries: Sequence[Entry]) -> bool
 
 def _write_rest(connection: sqlite3.Connection, entries: Sequence[Entry]) -> None:
     checkpoints = [
-        checkpoint_row(
-            entry.run_id, entry.expected + len(entry.events), entry.checkpoint_version, entry.checkpoint
-        )
+        checkpoint_row(entry.run_id, entry.expected + len(entry.events), entry.checkpoint_version, entry.checkpoint)
         for entry in entries
         if entry.checkpoint is not None
     ]
@@ -222,9 +220,7 @@ def is_stored(connection: sqlite3.Connection, entries: Sequence[Entry]) -> bool:
     any, the last entry's head tells.
     """
     found = [
-        connection.execute(
-            "SELECT checksum FROM events WHERE run_id = ? AND seq = ?", (row[0], row[1])
-        ).fetchone()
+        connection.execute("SELECT checksum FROM events WHERE run_id = ? AND seq = ?", (row[0], row[1])).fetchone()
         == (row[10],)
         for entry in entries
         for row in (event_row(entry.run_id, event) for event in entry.events)

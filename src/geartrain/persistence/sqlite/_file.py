@@ -23,9 +23,7 @@ from geartrain.persistence.sqlite._schema import APPLICATION_ID, MIGRATIONS, SCH
 
 BUSY_SECONDS: Final = 5.0
 SQLITE_LEAST: Final = (3, 37, 0)
-CONNECTION_CLASS: type[sqlite3.Connection] = (
-    sqlite3.Connection
-)  # a test puts one here that fails at statement k
+CONNECTION_CLASS: type[sqlite3.Connection] = sqlite3.Connection  # a test puts one here that fails at statement k
 
 _MAGIC: Final = b"SQLite format 3\x00"
 _HEADER_BYTES: Final = 100
@@ -74,9 +72,7 @@ def check_place(path: str, *, read_only: bool) -> None:
     elif not os.access(place, os.R_OK):
         raise StoreUnusable(path, "may not be read by this user")
     elif not read_only and not os.access(place, os.W_OK):
-        raise StoreUnusable(
-            path, "may not be written by this user; make it writable, or open it for reading only"
-        )
+        raise StoreUnusable(path, "may not be written by this user; make it writable, or open it for reading only")
     if not read_only and not os.access(folder, os.W_OK):
         raise StoreUnusable(path, f"the folder {str(folder)!r} may not be written by this user")
 
@@ -219,6 +215,4 @@ def connect_reader(path: str) -> sqlite3.Connection:
 
 def _connect(path: str, mode: str) -> sqlite3.Connection:
     uri = f"{Path(path).resolve().as_uri()}?mode={mode}"
-    return sqlite3.connect(
-        uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, factory=CONNECTION_CLASS
-    )
+    return sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, factory=CONNECTION_CLASS)

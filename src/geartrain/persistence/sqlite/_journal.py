@@ -149,10 +149,7 @@ class SqliteJournal:
             return await self._read_back(entries, failure)
         except Exception as error:  # noqa: BLE001 - whatever it was, it was rolled back, and the callers must know
             self._failed = True
-            return [
-                StoreFailed(self._path, f"append to run {entry.run_id!r}", _reason(error))
-                for entry in entries
-            ]
+            return [StoreFailed(self._path, f"append to run {entry.run_id!r}", _reason(error)) for entry in entries]
         self._failed = False
         return outcomes
 
@@ -185,9 +182,7 @@ class SqliteJournal:
             reason = f"{reason}; reading back: {_reason(second)}"
         self._failed = True
         return [
-            error(self._path, f"append to run {entry.run_id!r}", reason)
-            if isinstance(outcome, int)
-            else outcome
+            error(self._path, f"append to run {entry.run_id!r}", reason) if isinstance(outcome, int) else outcome
             for entry, outcome in pairs
         ]
 
@@ -225,9 +220,7 @@ class SqliteJournal:
     async def renew(self, claim: Claim, *, now: float, lease_seconds: float) -> Claim:
         """Extend a claim; see `Journal.renew`."""
         _check_lease(lease_seconds)
-        return await self._transact(
-            "renew", partial(_writes.renew, old=claim, now=now, lease_seconds=lease_seconds)
-        )
+        return await self._transact("renew", partial(_writes.renew, old=claim, now=now, lease_seconds=lease_seconds))
 
     async def release(self, claim: Claim) -> None:
         """Give a claim back; releasing one that is lost changes nothing."""
@@ -282,9 +275,7 @@ class SqliteJournal:
 
     async def read(self, run_id: str, *, after: int = 0, limit: int = 1_000) -> Sequence[StoredEvent]:
         """Return events numbered above *after*, in order, at most *limit*."""
-        return await self._of_run(
-            "read", run_id, partial(_reads.events, run_id=run_id, after=after, limit=limit)
-        )
+        return await self._of_run("read", run_id, partial(_reads.events, run_id=run_id, after=after, limit=limit))
 
     async def find(self, run_id: str, event_id: str) -> StoredEvent | None:
         """Return the outside event of that id, or None."""
@@ -312,9 +303,7 @@ class SqliteJournal:
         equal = {column: value for column, value in asked.items() if value is not None}
         return await self._of_many(
             "list",
-            partial(
-                _reads.runs, after=after, limit=limit, states=states, equal=equal, held=held, marked=marked
-            ),
+            partial(_reads.runs, after=after, limit=limit, states=states, equal=equal, held=held, marked=marked),
         )
 
     async def runnable(self, *, after: str = "", limit: int = 100) -> Sequence[str]:

@@ -87,9 +87,7 @@ def _checkpoint(connection: sqlite3.Connection, run_id: str, last_seq: int) -> t
     return 0, 1, None
 
 
-def _events(
-    connection: sqlite3.Connection, run_id: str, after: int, last_seq: int, limit: int
-) -> list[StoredEvent]:
+def _events(connection: sqlite3.Connection, run_id: str, after: int, last_seq: int, limit: int) -> list[StoredEvent]:
     rows = connection.execute(
         f"SELECT {EVENT_COLUMNS} FROM events WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?",  # noqa: S608 - column names
         (run_id, after, limit),

@@ -6,7 +6,7 @@ up to 32 neighbouring bits, which is what a failing disk or a stray write leaves
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 from zlib import crc32
 
@@ -25,13 +25,15 @@ RUN_COLUMNS: Final = (
 )
 INBOX_COLUMNS: Final = "number, run_id, id, type, version, checksum, body"
 
+_SEPARATED: Final = ["%s\x1f" * count for count in range(16)]
+
 UNREADABLE: Final = "what is stored as its head fails its checksum"
 
 
-def checksum(parts: Sequence[Any], body: bytes = b"") -> int:
+def checksum(parts: Row, body: bytes = b"") -> int:
     """Return the checksum of the values *parts* and of *body*."""
     # Not their repr(): that of text depends on which characters the Python at hand holds to be printable.
-    return crc32(body, crc32("\x1f".join(map(str, parts)).encode()))
+    return crc32(body, crc32((_SEPARATED[len(parts)] % parts).encode()))
 
 
 def event_row(run_id: str, event: StoredEvent) -> Row:
@@ -172,11 +174,11 @@ def blob_rows(blobs: Mapping[str, bytes]) -> list[Row]:
     return [(digest, checksum((digest,), body), body) for digest, body in blobs.items()]
 
 
-def intact(parts: Sequence[Any], found: Any, body: Any) -> bool:
+def intact(parts: Row, found: Any, body: Any) -> bool:
     """Say whether *parts* and *body* have the checksum *found*."""
-    return isinstance(body, bytes) and checksum(tuple(parts), body) == found
+    return isinstance(body, bytes) and checksum(parts, body) == found
 
 
-def _verify(run_id: str, what: str, parts: Sequence[Any], found: Any, body: Any) -> None:
+def _verify(run_id: str, what: str, parts: Row, found: Any, body: Any) -> None:
     if not intact(parts, found, body):
         raise RunCorrupt(run_id, f"{what} fails its checksum")

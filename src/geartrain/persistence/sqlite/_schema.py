@@ -56,7 +56,7 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         checksum INTEGER NOT NULL,
         body BLOB NOT NULL,
         PRIMARY KEY (run_id, seq)
-    ) WITHOUT ROWID;
+    );
     CREATE UNIQUE INDEX events_outside ON events (run_id, id) WHERE outside = 1;
 
     CREATE TABLE checkpoints (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import aiosqlite
 
@@ -35,9 +35,9 @@ class ConnectionThread:
         connection = aiosqlite.Connection(connect, iter_chunk_size=64)
         # A daemon: a forgotten store must not keep the process from ending. A commit that the end of the
         # process cuts short is a crash, and from those SQLite recovers.
-        getattr(
-            connection, "_thread", connection
-        ).daemon = True  # up to aiosqlite 0.21 it was a thread itself
+        # Up to aiosqlite 0.21 the connection was a thread itself.
+        thread: Any = getattr(connection, "_thread", connection)
+        thread.daemon = True
         with thread_job():
             await connection
         return cls(connection)
