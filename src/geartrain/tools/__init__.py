@@ -1,0 +1,44 @@
+"""Declaring tools, running them, and the tools for files that come with geartrain."""
+
+from geartrain.tools._clean import Outcome
+from geartrain.tools._context import ToolContext
+from geartrain.tools._errors import (
+    ArgumentsInvalid,
+    FileFailed,
+    PathRefused,
+    PatternRefused,
+    ThreadsUnavailable,
+    ToolDefinitionError,
+    ToolExited,
+)
+from geartrain.tools._invoke import invoke
+from geartrain.tools._pool import KindStatistics, Pool, PoolStatistics, Ticket
+from geartrain.tools._threads import ThreadPool, ThreadStatistics
+from geartrain.tools._tool import Isolation, Tool, tool
+from geartrain.tools._verify import Done, NotDone, Unknown, verify
+
+__all__ = [
+    "ArgumentsInvalid",
+    "Done",
+    "FileFailed",
+    "Isolation",
+    "KindStatistics",
+    "NotDone",
+    "Outcome",
+    "PathRefused",
+    "PatternRefused",
+    "Pool",
+    "PoolStatistics",
+    "ThreadPool",
+    "ThreadStatistics",
+    "ThreadsUnavailable",
+    "Ticket",
+    "Tool",
+    "ToolContext",
+    "ToolDefinitionError",
+    "ToolExited",
+    "Unknown",
+    "invoke",
+    "tool",
+    "verify",
+]

@@ -1,0 +1,38 @@
+"""What a tool is told about the call that it serves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+Emit = Callable[[str, Mapping[str, Any]], None]
+
+
+def _nowhere(_name: str, _payload: Mapping[str, Any]) -> None:
+    """Drop a trace record: the default, for calls outside a run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolContext:
+    """The call that a tool serves; given to the parameter that is annotated with this class.
+
+    `idempotency_key` is the same each time the same call is tried. `attempt` counts from 1. `deadline` is in
+    seconds since 1970, or None. `context` is a copy of the data that the run was started with; `principal` is on
+    whose behalf it runs. `emit` is where `trace` sends its records, called on the tool's own thread.
+    """
+
+    run_id: str = ""
+    call_id: str = ""
+    idempotency_key: str = ""
+    attempt: int = 1
+    deadline: float | None = None
+    context: Mapping[str, Any] = field(default_factory=dict)
+    principal: str = ""
+    emit: Emit = field(default=_nowhere, repr=False, compare=False)
+
+    def trace(self, name: str, /, **payload: Any) -> None:
+        """Send a trace record of this call. Never raises: who listens never changes a result."""
+        with suppress(Exception):  # a stranger's code
+            self.emit(name, payload)

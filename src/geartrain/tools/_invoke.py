@@ -1,0 +1,140 @@
+"""Running a tool's function: whatever it does, there is one outcome.
+
+Rule 1: what the function raises is the call's result, whatever class it has, `SystemExit` and a `CancelledError` of
+its own included. Only a cancellation of this very task goes through.
+Rule 2: once the function has returned, its effect has happened. From then on nothing gives an error.
+Rule 3: no time-out in here; the caller cancels the task. A function on a thread is given up then and ends by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+
+from geartrain.limits import Limits
+from geartrain.machine import ResultStatus
+from geartrain.tools._clean import Outcome, cleaned, cut, error_text, present
+from geartrain.tools._contain import inside_a_tool
+from geartrain.tools._context import ToolContext
+from geartrain.tools._errors import ThreadsUnavailable
+from geartrain.tools._json import is_light, type_name
+from geartrain.tools._threads import ThreadPool
+from geartrain.tools._tool import Tool
+
+BACKOFF_SECONDS: Final = 0.1
+BACKOFF_SECONDS_MAX: Final = 5.0
+
+
+async def invoke(
+    tool: Tool, arguments: Mapping[str, Any], context: ToolContext, *, limits: Limits, threads: ThreadPool
+) -> Outcome:
+    """Run a tool's function and return what came of it: ok, error, or not_started.
+
+    Each try gets copies of *arguments* and of the context's data, so nothing that is shared can be changed.
+    A read or an idempotent write that raised an `Exception` is tried again, up to `tool.retries` times, with back-off.
+    If this task is cancelled, `CancelledError` is raised, and whether the effect happened is not known. A function that
+    swallows the cancellation and returns all the same gives its outcome.
+
+    Args:
+        tool: What to run; its time-out is the caller's affair.
+        arguments: As `tool.decode` returned them.
+        context: For the function's `ToolContext` parameter, if it has one.
+        limits: Of these, how much of the result is shown and stored.
+        threads: Where plain functions run.
+    """
+    tries = 0
+    while True:
+        tries += 1
+        outcome, may_retry = await _tried(tool, arguments, context, limits, threads)
+        if not may_retry or tries > tool.retries or not tool.repeatable or being_cancelled():
+            return msgspec.structs.replace(outcome, tries=tries)
+        await asyncio.sleep(min(BACKOFF_SECONDS * 2 ** (tries - 1), BACKOFF_SECONDS_MAX))
+
+
+async def _tried(
+    tool: Tool, arguments: Mapping[str, Any], context: ToolContext, limits: Limits, threads: ThreadPool
+) -> tuple[Outcome, bool]:
+    try:
+        call = _prepared(tool, arguments, context)
+    except Exception as error:  # noqa: BLE001 - copying a stranger's values
+        text = f"the arguments cannot be copied: {error_text(error)}"
+        return Outcome(ResultStatus.NOT_STARTED, cut(text, limits.result_context_bytes)), False
+    try:
+        if tool.isolation == "task":
+            return await _run_here(tool, call, limits)
+        return await threads.submit(lambda: _run_on_thread(tool, call, limits))
+    except ThreadsUnavailable as error:
+        return Outcome(ResultStatus.NOT_STARTED, cut(str(error), limits.result_context_bytes)), True
+
+
+def _prepared(tool: Tool, arguments: Mapping[str, Any], context: ToolContext) -> Callable[[], Any]:
+    own = copy.deepcopy(dict(arguments))
+    if tool.context_parameter is not None:
+        own[tool.context_parameter] = own_context(context)
+    return lambda: tool.function(**own)
+
+
+def own_context(context: ToolContext) -> ToolContext:
+    """Return the context with a read-only copy of the run's data, for one try."""
+    return replace(context, context=MappingProxyType(copy.deepcopy(dict(context.context))))
+
+
+async def _run_here(tool: Tool, call: Callable[[], Any], limits: Limits) -> tuple[Outcome, bool]:
+    cancellations = being_cancelled()
+    try:
+        with inside_a_tool():
+            value = call()
+            if inspect.iscoroutinefunction(tool.function):
+                value = await value
+    except asyncio.CancelledError as error:
+        if being_cancelled() > cancellations:
+            raise
+        return _failed(error, limits), False  # its own: nobody has cancelled this task
+    except BaseException as error:  # noqa: BLE001 - a stranger's code runs here, and rule 1 holds for all it raises
+        return _failed(error, limits), isinstance(error, Exception)
+    if tool.present is None and is_light(value):
+        return _succeeded(tool, value, limits), False
+    # Not on the pool: its threads may all be busy for long, and this call's effect has happened.
+    return await asyncio.to_thread(_succeeded, tool, value, limits), False
+
+
+def _run_on_thread(tool: Tool, call: Callable[[], Any], limits: Limits) -> tuple[Outcome, bool]:
+    try:
+        value = call()
+    except BaseException as error:  # noqa: BLE001 - a stranger's code runs here, and rule 1 holds for all it raises
+        return _failed(error, limits), isinstance(error, Exception)
+    return _succeeded(tool, value, limits), False
+
+
+def _succeeded(tool: Tool, value: Any, limits: Limits) -> Outcome:
+    if tool.present is not None:
+        try:
+            value = tool.present(value)
+        except BaseException as error:  # noqa: BLE001 - a stranger's code; the effect has happened all the same
+            # What was returned is not shown instead: `present` may be there to hide part of it.
+            text = cleaned(f"done; the result cannot be shown: present raised {type_name(error)}")
+            return Outcome(ResultStatus.OK, cut(text, limits.result_context_bytes), len(text.encode()))
+    return shown(value, limits)
+
+
+def shown(value: Any, limits: Limits) -> Outcome:
+    """Return what a value becomes under these limits."""
+    return present(value, context_bytes=limits.result_context_bytes, stored_bytes=limits.result_stored_bytes)
+
+
+def _failed(error: BaseException, limits: Limits) -> Outcome:
+    text = error_text(error)
+    return Outcome(ResultStatus.ERROR, cut(text, limits.result_context_bytes), len(text.encode()))
+
+
+def being_cancelled() -> int:
+    """Return how many cancellations of this task are asked for and not taken back."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()

@@ -1,0 +1,72 @@
+"""Asking a tool whether a write of its own was done, when its result was not seen."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from geartrain.limits import Limits
+from geartrain.tools._clean import error_text
+from geartrain.tools._contain import inside_a_tool
+from geartrain.tools._context import ToolContext
+from geartrain.tools._invoke import being_cancelled, own_context, shown
+from geartrain.tools._json import type_name
+from geartrain.tools._threads import ThreadPool
+from geartrain.tools._tool import Tool
+
+REASON_CHARACTERS_MAX: Final = 500
+
+
+class Done(msgspec.Struct, frozen=True):
+    """The write was done. `result` is what the tool would have returned."""
+
+    result: Any = None
+
+
+class NotDone(msgspec.Struct, frozen=True):
+    """The write was not done and will not be done by the call in doubt."""
+
+
+class Unknown(msgspec.Struct, frozen=True):
+    """It cannot be told; a person has to."""
+
+    reason: str = ""
+
+
+async def verify(
+    tool: Tool, arguments: Mapping[str, Any], context: ToolContext, *, limits: Limits, threads: ThreadPool
+) -> Done | NotDone | Unknown:
+    """Ask a tool's `verify` about the call with these arguments; `Done.result` is then an `Outcome`.
+
+    An async `verify` runs in this task, a plain one on a thread. Whatever it raises, and any answer that is none of
+    the three, is `Unknown` with the reason. A cancellation of this task is raised.
+    """
+    cancellations = being_cancelled()
+    try:
+        answer = await _asked(tool, arguments, context, threads)
+    except BaseException as error:
+        if isinstance(error, asyncio.CancelledError) and being_cancelled() > cancellations:
+            raise
+        return Unknown(f"verify raised {error_text(error)}"[:REASON_CHARACTERS_MAX])
+    match answer:
+        case Done(result=result):
+            return Done(await asyncio.to_thread(shown, result, limits))
+        case NotDone() | Unknown():
+            return answer
+        case _:
+            return Unknown(f"verify returned {type_name(answer)!r}, expected Done, NotDone or Unknown")
+
+
+async def _asked(tool: Tool, arguments: Mapping[str, Any], context: ToolContext, threads: ThreadPool) -> Any:
+    if tool.verify is None:
+        return Unknown(f"tool {tool.name!r} has no verify")
+    ask, own, own_call = tool.verify, copy.deepcopy(dict(arguments)), own_context(context)
+    if not inspect.iscoroutinefunction(ask):
+        return await threads.submit(lambda: ask(own, own_call))
+    with inside_a_tool():
+        return await ask(own, own_call)
