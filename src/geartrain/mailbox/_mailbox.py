@@ -248,10 +248,10 @@ class Mailbox(Generic[T]):
 
     def _has_room(self, lane: int) -> bool:
         queue = self._lanes[lane]
-        room = self._capacity - (len(queue) if queue is not None else 0)
+        taken = 0 if queue is None else len(queue)
         if self._lines is not None and lane in self._lines:
-            room -= self._lines[lane].granted
-        return room > 0
+            taken += self._lines[lane].granted
+        return taken < self._capacity
 
     async def _wait_for_room(self, lane: int) -> None:
         if self._lines is None:

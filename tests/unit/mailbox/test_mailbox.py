@@ -260,11 +260,7 @@ def test_a_mailbox_behaves_like_five_plain_queues(
             continue
         lane = 3 if what == "result" else argument
         room = reserved if what == "result" else capacity
-        put = (
-            mailbox.put_result
-            if what == "result"
-            else lambda n, lane=lane: mailbox.send_nowait(n, Lane(lane))
-        )
+        put = mailbox.put_result if what == "result" else lambda n, lane=lane: mailbox.send_nowait(n, Lane(lane))
         if len(queues[lane]) < room:
             put(number)
             queues[lane].append(number)
@@ -282,9 +278,7 @@ def test_a_mailbox_behaves_like_five_plain_queues(
 
 @given(
     st.lists(
-        st.tuples(
-            st.sampled_from(["send", "cancel", "take", "tick"]), st.integers(0, 9), st.sampled_from(Lane)
-        ),
+        st.tuples(st.sampled_from(["send", "cancel", "take", "tick"]), st.integers(0, 9), st.sampled_from(Lane)),
         max_size=80,
     ),
     st.integers(1, 3),

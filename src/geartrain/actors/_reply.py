@@ -1,0 +1,47 @@
+"""An answer that somebody waits for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Generic, TypeVar
+
+R = TypeVar("R")
+
+
+class Reply(Generic[R]):
+    """A place for one answer: it travels in a message, and whoever handles that message answers here.
+
+    The first answer counts; later ones, and those that nobody waits for any longer, are told so.
+    """
+
+    __slots__ = ("_future",)
+
+    def __init__(self) -> None:
+        self._future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+
+    @property
+    def open(self) -> bool:
+        """Whether an answer would still reach somebody."""
+        return not self._future.done()
+
+    def answer(self, value: R) -> bool:
+        """Answer with *value*; return whether it was the first answer and somebody waits for it."""
+        if self._future.done():
+            return False
+        self._future.set_result(value)
+        return True
+
+    def fail(self, error: Exception) -> bool:
+        """Answer with *error*, which is raised where the answer is awaited; return as `answer` does."""
+        if self._future.done():
+            return False
+        self._future.set_exception(error)
+        return True
+
+    def abandon(self) -> None:
+        """Say that nobody waits any longer."""
+        self._future.cancel()
+
+    async def wait_answered(self) -> R:
+        """Wait for the answer and return or raise it; if the wait is cancelled, the reply is abandoned."""
+        return await self._future
