@@ -17,7 +17,7 @@ from typing import Final
 
 from geartrain.models._observed import Seen
 from geartrain.models._question import Aim, Question, Term
-from geartrain.models._words import forms
+from geartrain.models._words import forms, word_set
 
 # How far apart two terms may stand and still meet, and what the distance costs.
 REACH_LINES: Final = 5
@@ -71,7 +71,7 @@ DEFINITION: Final = re.compile(
 )
 # A C or Java function: at the margin or in a class, a type, a name, a parenthesis, and no semicolon.
 _C_FUNCTION: Final = re.compile(r"^(?:\w[\w:<>,*&\[\] ]*[ *&])(\w+)\s*\([^;=]*\)?\s*(?:\{.*|const.*|throws .*)?$")
-_C_ENDINGS: Final = frozenset("c cc cpp cxx cs h hpp hh java m mm dart swift kt scala".split())
+_C_ENDINGS: Final = word_set("c cc cpp cxx cs h hpp hh java m mm dart swift kt scala")
 _CONSTANT: Final = re.compile(
     r"^\s*(?:(?:export|public|private|static|final|const|constexpr|let|var|val|pub|[\w:<>]+)\s+){0,4}"
     r"_*[A-Z][A-Z0-9_]{2,}\s*(?::[^=]{1,60})?=(?!=)"
@@ -80,15 +80,37 @@ _ASSIGNMENT: Final = re.compile(r"[\w\])]\s*(?::\s*[^=,()]{1,50})?\s*:?=(?![=>])
 _RAISE: Final = re.compile(r"(?:^|[\s;{(])(?:raise|throw|panic!?|reject)\b")
 _COMMENT: Final = re.compile(r"^\s*(?:#|//|/\*|\*|--|;|<!--|%|[rRbBuU]?\"\"\"|''')")
 _IMPORT: Final = re.compile(r"^\s*(?:from\s+\S+\s+import\b|import\b|#\s*include\b|using\s|use\s|.*\brequire\(|@import)")
-_HEADING: Final = re.compile(r"^(?:#{1,6}\s+\S|={1,5}\s+\S|(?:chapter|part|book|section)\s+[\divxlc]+\b)", re.IGNORECASE)
-_PROSE_ENDINGS: Final = frozenset("md rst txt text adoc org tex".split())
+_HEADING: Final = re.compile(
+    r"^(?:#{1,6}\s+\S|={1,5}\s+\S|(?:chapter|part|book|section)\s+[\divxlc]+\b)", re.IGNORECASE
+)
+_PROSE_ENDINGS: Final = word_set("md rst txt text adoc org tex")
 _LITERAL: Final = re.compile(r"=\s*(?:[-+]?\d|None\b|True\b|False\b|true\b|false\b|null\b|[\"']|\(|\[|\{)|:\s+[-+]?\d")
+
+# The first that is found counts.
+_KINDS: Final = (
+    (Kind.IMPORT, _IMPORT),
+    (Kind.COMMENT, _COMMENT),
+    (Kind.CONSTANT, _CONSTANT),
+    (Kind.RAISE, _RAISE),
+    (Kind.ASSIGNMENT, _ASSIGNMENT),
+)
 
 # Files that rather repeat than say it.
 _FILE_FACTORS: Final = (
-    (re.compile(r"(?:^|/)(?:tests?|testing|spec|__tests__|fixtures?|testdata)/|(?:^|/)(?:test_[^/]*|[^/]*_test|[^/]*\.test|[^/]*\.spec|conftest)\.\w+$"), 0.35),
+    (
+        re.compile(
+            r"(?:^|/)(?:tests?|testing|spec|__tests__|fixtures?|testdata)/|(?:^|/)(?:test_[^/]*|[^/]*_test|[^/]*\.test|[^/]*\.spec|conftest)\.\w+$"
+        ),
+        0.35,
+    ),
     (re.compile(r"(?:^|/)(?:_?vendor(?:ed)?|node_modules|third_party|dist|build|extern(?:al)?)/|\.min\.\w+$"), 0.25),
-    (re.compile(r"(?:^|/)(?:change(?:log|s)?|history|news|release[-_ ]?notes)\b[^/]*$|(?:^|/)(?:changes|news)/", re.IGNORECASE), 0.4),
+    (
+        re.compile(
+            r"(?:^|/)(?:change(?:log|s)?|history|news|release[-_ ]?notes)\b[^/]*$|(?:^|/)(?:changes|news)/",
+            re.IGNORECASE,
+        ),
+        0.4,
+    ),
     (re.compile(r"\.(?:lock|map|svg|po|pot|csv|json|xml)$"), 0.4),
     (re.compile(r"(?:^|/)(?:examples?|samples?|demos?|benchmarks?)/"), 0.6),
     (re.compile(r"\.pyi$"), 0.6),
@@ -118,17 +140,9 @@ def kind_of(path: str, text: str) -> Kind:
     if is_prose(path):
         heading = _HEADING.match(text) or (len(text) < 60 and text.isupper() and len(text.split()) > 1)
         return Kind.HEADING if heading else Kind.PROSE
-    if _IMPORT.match(text):
-        return Kind.IMPORT
-    if is_definition(path, text):
+    if is_definition(path, text) and not _IMPORT.match(text):
         return Kind.DEFINITION
-    if _COMMENT.match(text):
-        return Kind.COMMENT
-    if _CONSTANT.match(text):
-        return Kind.CONSTANT
-    if _RAISE.search(text):
-        return Kind.RAISE
-    return Kind.ASSIGNMENT if _ASSIGNMENT.search(text) else Kind.PLAIN
+    return next((kind for kind, pattern in _KINDS if pattern.search(text)), Kind.PLAIN)
 
 
 def is_definition(path: str, text: str) -> bool:

@@ -21,7 +21,9 @@ LINE_CHARS_MAX: Final = 2_000
 
 _HIT: Final = re.compile(r"^(?:\./)?([^\s:*`][^:\n`]{0,300}?):(\d{1,7}): ?(.*)$")
 _NUMBERED: Final = re.compile(r"^ *(\d{1,7})(?:: |:$|\t| \| )(.*)$")
-_ENTRY: Final = re.compile(r"^\s*(?:[-*•]\s+|(?:dir|file|d|f)\s*[:\s]\s*)?(\S.*?)(?:\s{2,}.*|\t.*|\s+\([^()]*\)|\s+[\d,.]+ ?\w*)?\s*$")
+_ENTRY: Final = re.compile(
+    r"^\s*(?:[-*•]\s+|(?:dir|file|d|f)\s*[:\s]\s*)?(\S.*?)(?:\s{2,}.*|\t.*|\s+\([^()]*\)|\s+[\d,.]+ ?\w*)?\s*$"
+)
 
 
 @dataclass(frozen=True, slots=True)

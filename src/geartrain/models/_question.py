@@ -11,7 +11,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Final
 
-from geartrain.models._words import forms, parts, related, search_root, stem
+from geartrain.models._words import forms, parts, related, search_root, stem, word_set
 
 TERMS_MAX: Final = 12
 # More of a question than this is not read: a pasted log is no question.
@@ -33,27 +33,21 @@ class Aim(StrEnum):
     AMOUNT = "amount"
 
 
+_THINGS: Final = (
+    r"(?:project|package|library|code ?base|code|repo(?:sitory)?|program|folder|directory|files|texts|notes|here)?"
+)
+_TELL: Final = r"\b(?:what (?:does|do|is|are)|describe|explain|summari[sz]e|overview of|tell me about)\b"
+_HERE: Final = rf"\b(?:this|these|the|here)\b ?(?:whole )?{_THINGS}"
+_RAISING: Final = r"\b(?:exceptions?|errors?)\b.{0,60}\b(?:raise[sd]?|throw[sn]?|occur)\b"
+_CALLING: Final = r"\b(?:calls?|uses?|invokes?|called|used|invoked)\b"
 _AIMS: Final = (
-    (
-        Aim.OVERVIEW,
-        r"\b(?:what (?:does|do|is|are)|describe|explain|summari[sz]e|overview of|tell me about)\b.{0,20}?"
-        r"\b(?:this|these|the|here)\b ?(?:whole )?"
-        r"(?:project|package|library|code ?base|code|repo(?:sitory)?|program|folder|directory|files|texts|notes|here)?"
-        r"(?: (?:do|about|for|good for|contain))?\s*(?:[?.!]|$)",
-    ),
+    (Aim.OVERVIEW, rf"{_TELL}.{{0,20}}?{_HERE}(?: (?:do|about|for|good for|contain))?\s*(?:[?.!]|$)"),
     (Aim.OVERVIEW, r"\bwhat (?:is|are|does) \w+ (?:about|for)\b|\boverview\b|\bpurpose of (?:this|the)\b"),
     (Aim.WHERE, r"\bwhere\b|\bwhich (?:files?|modules?|places?|parts?)\b|\bin what file"),
     (Aim.DEFAULTS, r"\bdefaults?\b|\bby default\b|\bif (?:not|nothing is) (?:given|set)\b"),
-    (
-        Aim.EXCEPTIONS,
-        r"\b(?:which|what) (?:kinds? of )?(?:exceptions?|errors?)\b|\b(?:exceptions?|errors?)\b.{0,60}\b"
-        r"(?:raise[sd]?|throw[sn]?|occur)\b|\b(?:can|may|does|do|could)\b.{0,60}\b(?:raise|throw)\b",
-    ),
-    (
-        Aim.CALLERS,
-        r"\b(?:who|what|which \w+|where)\b.{0,30}\b(?:calls?|uses?|invokes?|called|used|invoked)\b|\bcallers? of\b|"
-        r"\bus(?:es|ages?) of\b",
-    ),
+    (Aim.EXCEPTIONS, rf"\b(?:which|what) (?:kinds? of )?(?:exceptions?|errors?)\b|{_RAISING}"),
+    (Aim.EXCEPTIONS, r"\b(?:can|may|does|do|could)\b.{0,60}\b(?:raise|throw)\b"),
+    (Aim.CALLERS, rf"\b(?:who|what|which \w+|where)\b.{{0,30}}{_CALLING}|\bcallers? of\b|\bus(?:es|ages?) of\b"),
     (Aim.FILES, r"\b(?:which|what|list|show)\b.{0,20}\b(?:files|modules|folders|directories)\b.{0,20}(?:\?|there|$)"),
     (Aim.AMOUNT, r"\bhow (?:many|much|long|big|large|often|old)\b|\bnumber of\b"),
     (Aim.HOW, r"\bhow (?:do|does|is|are|can|did|was|were|to)\b|\bexplain how\b"),
@@ -63,7 +57,7 @@ _AIMS: Final = (
 _AIM_PATTERNS: Final = tuple((aim, re.compile(pattern, re.IGNORECASE)) for aim, pattern in _AIMS)
 
 # Words that carry the question and not its subject.
-_EMPTY: Final = frozenset(
+_EMPTY: Final = word_set(
     "a about all also am an and any anything anyone are aren as at be because been before being between both but by "
     "can could did do does doing don done each either else ever every few find first for from get give given gives "
     "had happen happened happening happens has have having he her here his how i if in instead into is isn it its "
@@ -72,31 +66,35 @@ _EMPTY: Final = frozenset(
     "shall she should show so some somebody someone something such t take taken tell than thank thanks that the "
     "their them then there these they thing things this those to too under until up us used using very want was we "
     "well were what when where which while who whom whose why will with within without work working works would "
-    "you your yes use uses mention mentioned mentions called call calls caller callers called".split()
+    "you your yes use uses mention mentioned mentions called call calls caller callers called"
 )
 # Words that say a little: used for ranking, searched only if there is nothing better.
-_SOFT: Final = frozenset(
+_SOFT: Final = word_set(
     "code codebase file files folder directory project package library module modules function functions class "
     "classes method methods value values default defaults handled handle handles handling defined define defines "
     "implemented implement implements implementation describe explain summarise summarize overview purpose source "
     "text texts notes note document documents docs documentation question answer part parts place places kind "
     "raise raised raises throw throws exception exceptions error errors different available exactly actually "
-    "behaviour behavior return returns returned set".split()
+    "behaviour behavior return returns returned set"
 )
 
 _QUOTED: Final = re.compile(r"`([^`\n]{1,120})`|\"([^\"\n]{2,120})\"|“([^”\n]{2,120})”")
-_PATH: Final = re.compile(r"(?<![\w/.@-])(?:[\w.-]+/)*[\w-][\w.-]*\.[A-Za-z]\w{0,7}(?![\w/(])|(?<![\w/.:-])(?:[\w.-]+/)+[\w.-]*")
+_PATH: Final = re.compile(
+    r"(?<![\w/.@-])(?:[\w.-]+/)*[\w-][\w.-]*\.[A-Za-z]\w{0,7}(?![\w/(])|(?<![\w/.:-])(?:[\w.-]+/)+[\w.-]*"
+)
 _NAME: Final = re.compile(r"\b[A-Za-z_][\w]*(?:\.[A-Za-z_]\w*)*(?:\(\))?")
 _SUBJECT: Final = (
-    re.compile(r"\b(?:calls?|uses?|invokes?|callers? of|usages? of|uses of)\s+(?:the\s+)?`?([A-Za-z_][\w.]*)", re.IGNORECASE),
+    re.compile(
+        r"\b(?:calls?|uses?|invokes?|callers? of|usages? of|uses of)\s+(?:the\s+)?`?([A-Za-z_][\w.]*)", re.IGNORECASE
+    ),
     re.compile(r"\bwhere (?:is|are)\s+`?([A-Za-z_][\w.]*)`?(?:\(\))?\s+(?:called|used|invoked)", re.IGNORECASE),
     re.compile(r"\b(?:can|does|may|could)\s+`?([A-Za-z_][\w.]*)`?(?:\(\))?\s+(?:raise|throw)", re.IGNORECASE),
 )
 # A dotted word with one of these endings is a file; `queue.get` is a name.
-_FILE_ENDINGS: Final = frozenset(
+_FILE_ENDINGS: Final = word_set(
     "adoc asm bash bat c cc cfg cmake conf cpp cs css csv cxx dart el erl ex exs f90 go gradle h hpp hs htm html "
     "in ini ipynb java jl js json jsx kt less lisp lock log lua m md ml mjs mm mk nim org pas php pl pm proto ps1 "
-    "py pyi pyx r rb rs rst s sass scala scss sh sql swift tex toml ts tsv tsx txt vb vue xml yaml yml zig".split()
+    "py pyi pyx r rb rs rst s sass scala scss sh sql swift tex toml ts tsv tsx txt vb vue xml yaml yml zig"
 )
 
 
@@ -175,9 +173,7 @@ def _paths(text: str) -> tuple[str, ...]:
 def _names(text: str, subject: str) -> tuple[str, ...]:
     """Return the identifiers in *text*: in back-ticks, with an underscore, a dot, a hump, or called."""
     names = [subject] if subject else []
-    for match in _QUOTED.finditer(text):
-        if match.group(1):
-            names.append(match.group(1).strip())
+    names.extend(match.group(1).strip() for match in _QUOTED.finditer(text) if match.group(1))
     for match in _NAME.finditer(text):
         word = match.group()
         bare = word.removesuffix("()")

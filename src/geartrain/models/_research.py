@@ -31,7 +31,8 @@ _HEAD_LINES: Final = 40
 _READS_A_STAGE: Final = 5
 
 _DEFINES: Final = (
-    r"\b(?:def|class|func|function|fn|struct|enum|interface|trait|type|impl|module|macro_rules!|#define)\s+(?:\(.*\)\s*)?"
+    r"\b(?:def|class|func|function|fn|struct|enum|interface|trait|type|impl|module|macro_rules!|#define)\s+"
+    r"(?:\(.*\)\s*)?"
 )
 _SOURCE_FOLDERS: Final = ("src", "lib", "source", "app", "pkg", "cmd", "internal", "docs", "notes")
 _FRONT_FILES: Final = re.compile(

@@ -15,7 +15,7 @@ from geartrain.models._observed import Seen
 
 _NAME_DEFINED: Final = re.compile(
     r"(?:def|class|func|function\*?|fn|struct|enum|interface|trait|impl|type|union|record|object|protocol|namespace|"
-    r"macro_rules!|#\s*define|defmodule|defp|defun|module)\s+(?:\([^)]*\)\s*)?\*?([A-Za-z_][\w:]*)"
+    r"macro_rules!|#\s*define|defmodule|defp|defun|module)\s+(?:\([^)]*\)\s*)?\*?([A-Za-z_]\w*(?:::\w+)*)"
 )
 _CONSTANT_NAME: Final = re.compile(r"^\s*(?:\w+\s+){0,3}(_*[A-Z][A-Z0-9_]{2,})\s*(?::[^=]*)?=")
 _C_NAME: Final = re.compile(r"(\w+)\s*\(")
@@ -86,8 +86,8 @@ def enclosing(path: str, lines: Mapping[int, str], line: int) -> str:
     return ".".join(reversed([name for name in names if name]))
 
 
-def documented(path: str, lines: Mapping[int, str], line: int) -> tuple[int, str] | None:
-    """Return the first sentence of what documents the definition at *line*, with its own line; a piece of that line."""
+def documented(lines: Mapping[int, str], line: int) -> tuple[int, str] | None:
+    """Return the first line of what documents the definition at *line*, without its marks, and where it stands."""
     return _docstring(lines, line) or _comment_above(lines, line)
 
 
@@ -98,11 +98,10 @@ def _docstring(lines: Mapping[int, str], line: int) -> tuple[int, str] | None:
             return None
         opening = re.match(r"\s*[rRbBuU]{0,2}(?:\"\"\"|''')(.*)$", text)
         if opening:
-            said = opening.group(1)
-            if not said.strip():
-                number, said = number + 1, lines.get(number + 1, "")
-            said = said.strip().removesuffix('"""').removesuffix("'''").strip()
-            return (number, said) if len(said) > 8 else None
+            place = number if opening.group(1).strip() else number + 1
+            said = opening.group(1).strip() or lines.get(place, "").strip()
+            said = said.removesuffix('"""').removesuffix("'''").strip()
+            return (place, said) if len(said) > 8 else None
         if number > line + 1 and is_definition("", text):
             return None
     return None

@@ -53,13 +53,7 @@ class Attempts:
 
 
 Entry = (
-    ModelReply
-    | str
-    | Sequence[RequestedCall]
-    | BaseException
-    | Delay
-    | Attempts
-    | Callable[[ModelRequest], "Entry"]
+    ModelReply | str | Sequence[RequestedCall] | BaseException | Delay | Attempts | Callable[[ModelRequest], "Entry"]
 )
 
 
@@ -147,9 +141,7 @@ class ScriptedModel:
                     entry = entry(request)
                 case _:
                     return ModelReply(calls=self._calls(entry, request), finish_reason="tool_calls")
-        raise ModelRejected(
-            self.name, f"the entry of turn {request.turn} is nested more than {NESTING_LIMIT} deep"
-        )
+        raise ModelRejected(self.name, f"the entry of turn {request.turn} is nested more than {NESTING_LIMIT} deep")
 
     def _calls(self, entry: object, request: ModelRequest) -> tuple[RequestedCall, ...]:
         if isinstance(entry, Sequence) and all(isinstance(item, RequestedCall) for item in entry):

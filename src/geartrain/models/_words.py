@@ -15,6 +15,12 @@ from typing import Final
 
 _PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_A-Za-z]+|\d+")
 
+
+def word_set(text: str) -> frozenset[str]:
+    """Return the words of *text*, which white space parts: for tables that are read more easily as a text."""
+    return frozenset(text.split())
+
+
 # Longest first; the second figure is how many letters must be left.
 _SUFFIXES: Final = (
     ("ization", 4),
@@ -39,10 +45,10 @@ _SUFFIXES: Final = (
 )
 
 # Words that only look inflected; cutting them would make them another word ("header" is no "head").
-_WHOLE: Final = frozenset(
+_WHOLE: Final = word_set(
     "after buffer chapter corner counter error exception ever father filter header king layer letter mother never "
     "number order other over paper parameter pointer register river server sister string summer thing under user "
-    "water weather winter brother morning evening nothing something anything during spring".split()
+    "water weather winter brother morning evening nothing something anything during spring"
 )
 
 # Groups of words that answer for each other, for questions about programs and about plain texts.
