@@ -260,14 +260,15 @@ async def test_asks_cancelled_at_every_tick_leave_nothing_behind() -> None:
 async def test_an_ask_that_was_refused_while_it_waited_for_room_leaves_no_unseen_error() -> None:
     complaints: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda loop, complaint: complaints.append(complaint))
-    cell = cell_of(Answering(fail), capacity=1)
-    asks = [asyncio.create_task(ask(cell, number)) for number in range(3)]
-    await settle()
 
-    cell.stop()
-    ends = [type(result) for result in await asyncio.gather(*asks, return_exceptions=True)]
-    asks.clear()
+    async def ends_of_asks_at_a_stop() -> list[type[BaseException]]:
+        cell = cell_of(Answering(fail), capacity=1)
+        asks = [asyncio.create_task(ask(cell, number)) for number in range(3)]
+        await settle()
+        cell.stop()
+        await asyncio.wait(asks)
+        return [type(asking.exception()) for asking in asks]
+
+    assert await ends_of_asks_at_a_stop() == [ActorFailed, ActorStopped, ActorStopped]
     gc.collect()
-
-    assert ends == [ActorFailed, ActorStopped, ActorStopped]
     assert complaints == []
