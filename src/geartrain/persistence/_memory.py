@@ -158,22 +158,18 @@ class MemoryJournal:
             own.update(given)
             for digest, data in given.items():
                 shared.setdefault(digest, data)
-        if entry.consumed:
-            left = {item.id: item for item in self._inbox_of(entry.run_id) if item.number not in entry.consumed}
-            self._set_inbox(entry.run_id, left)
-        for item in entry.outgoing:
-            receiver = self._runs.get(item.run_id)
-            waiting = self._inbox.get(item.run_id, {})
-            if item.id not in waiting and (receiver is None or item.id not in receiver.outside):
+        for item in self._inbox_of(entry.run_id) if entry.consumed else ():
+            if item.number in entry.consumed:
+                del self._inbox[entry.run_id][item.id]
+        if not self._inbox.get(entry.run_id, True):
+            del self._inbox[entry.run_id]
+        for sent in entry.outgoing:
+            receiver = self._runs.get(sent.run_id)
+            known = receiver is not None and sent.id in receiver.outside
+            if not known and sent.id not in self._inbox.get(sent.run_id, {}):
                 self._last_number += 1
-                new = InboxItem(number=self._last_number, **msgspec.structs.asdict(item))
-                self._set_inbox(item.run_id, waiting | {item.id: new})
-
-    def _set_inbox(self, run_id: str, items: dict[str, InboxItem]) -> None:
-        if items:
-            self._inbox[run_id] = items
-        else:
-            self._inbox.pop(run_id, None)
+                item = InboxItem(number=self._last_number, **msgspec.structs.asdict(sent))
+                self._inbox.setdefault(sent.run_id, {})[sent.id] = item
 
     async def load(self, run_id: str) -> LoadedRun | None:
         """Return what is needed to go on with a run, or None if there is no such run."""
@@ -194,7 +190,7 @@ class MemoryJournal:
             mark=self._marks.get(run_id),
         )
 
-    def _inbox_of(self, run_id: str) -> Sequence[InboxItem]:
+    def _inbox_of(self, run_id: str) -> tuple[InboxItem, ...]:
         return tuple(self._inbox.get(run_id, {}).values())
 
     def _row(self, run_id: str, run: _Run) -> RunRow:

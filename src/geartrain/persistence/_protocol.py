@@ -41,6 +41,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     `live` runs are moved by the runtime as soon as it opens; the others rest (suspended) or are over (`ended`).
     `wake_at` is the earliest time at which the run wants to be woken, in seconds since 1970.
     `counters` is small, flat JSON data shown in listings (turn count, tokens, …).
+    `created_at`, `parent` and `root` are those of the run's first entry, whatever later ones say.
     """
 
     state: str
@@ -60,7 +61,8 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     """An event for another run, written with the entry that causes it and kept until that run has appended it.
 
-    `id` is the event's own id: sending the same one to the same run again changes nothing.
+    `id` is the event's own id: sending the same one to the same run again changes nothing, whether it still waits
+    or was appended as an outside event of that id.
     """
 
     run_id: str
@@ -88,6 +90,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     their digest; writing one that is there already changes nothing. `checkpoint` is the whole run as of the last
     event of this entry; the store keeps only the newest. `consumed` are numbers of inbox items that this
     entry's events answer: they are deleted in the same transaction.
+
+    A run refers to the specs and artifacts of all its entries. When no run refers to one any more it may be deleted:
+    so an entry that relies on what another run has stored brings it again. An entry may have no events (to drop
+    inbox items that nothing can answer), but not the first of a run.
     """
 
     run_id: str
@@ -183,10 +189,13 @@ class Journal(Protocol):
         When the future is done, the entry survives a crash of this process and (SQLite with its defaults) of
         the machine.
 
+        Raises:
+            InvalidValue: At once: an id or text that some store could not hold, or events with wrong numbers.
+
         The future raises:
             JournalConflict: `expected` is not the run's last number. Nothing was written.
             DuplicateEvent: An outside event's id is stored already (its `digest` is attached). Nothing was written.
-            OwnershipLost: `epoch` is not the epoch of the newest claim. Nothing was written.
+            OwnershipLost: `epoch` is not the epoch of the newest claim, or that was given back. Nothing was written.
             StoreFailed: The store could not write (disk full, I/O error), and it was read back that nothing
                 was written.
             CommitUnknown: The commit failed and could not be read back: it may have been written.
@@ -256,15 +265,17 @@ class Journal(Protocol):
         ...
 
     async def artifact(self, digest: str) -> bytes | None:
-        """Return the bytes stored under *digest*, or None."""
+        """Return the bytes stored under *digest*, or None; what fails its checksum is not there."""
         ...
 
     async def spec(self, digest: str) -> bytes | None:
-        """Return the spec stored under *digest*, or None."""
+        """Return the spec stored under *digest*, or None; what fails its checksum is not there."""
         ...
 
     async def claim(self, owner: str, *, now: float, lease_seconds: float) -> Claim:
         """Become the one owner of this store: a new epoch, higher than all before.
+
+        A claim does not outlive the process that made it, where the store can tell (SQLite can).
 
         Raises:
             StoreBusy: Another owner's claim has not expired.
@@ -280,7 +291,7 @@ class Journal(Protocol):
         ...
 
     async def release(self, claim: Claim) -> None:
-        """Give a claim back; releasing one that is lost changes nothing."""
+        """Give a claim back: its epoch appends nothing more. Releasing one that is lost changes nothing."""
         ...
 
     async def mark(self, run_id: str, reason: str | None, *, now: float) -> None:
@@ -296,8 +307,9 @@ class Journal(Protocol):
         ...
 
     async def prune(self, *, before: float, limit: int = 1_000) -> int:
-        """Delete up to *limit* runs that ended (last `updated_at`) before that time, and artifacts and specs that
-        nothing refers to any more; return how many runs went.
+        """Delete up to *limit* runs that ended before that time, oldest first, and return how many went.
+
+        A run ended at its last `updated_at`. With the runs go artifacts and specs that no run refers to any more.
         """
         ...
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from geartrain.persistence._edge import hold_kind
 from geartrain.persistence._errors import RunCorrupt
@@ -24,6 +24,8 @@ from geartrain.persistence.sqlite._rows import (
     intact,
     run_row_of,
 )
+
+_LINES: Final = f"SELECT {RUN_COLUMNS}, marks.reason, marks.time FROM runs LEFT JOIN marks USING (run_id)"  # noqa: S608 - column names
 
 
 @contextmanager
@@ -40,7 +42,7 @@ def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
 def head(connection: sqlite3.Connection, run_id: str) -> RunRow | None:
     """Return one run's line, or None."""
     row = connection.execute(
-        f"SELECT {RUN_COLUMNS}, marks.reason, marks.time FROM runs LEFT JOIN marks USING (run_id) WHERE runs.run_id = ?",  # noqa: S608 - column names
+        f"{_LINES} WHERE runs.run_id = ?",
         (run_id,),
     ).fetchone()
     if row is not None:
@@ -160,8 +162,7 @@ def runs(
         values.append(int(marked))
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     cursor = connection.execute(
-        f"SELECT {RUN_COLUMNS}, marks.reason, marks.time FROM runs LEFT JOIN marks USING (run_id) "  # noqa: S608 - column names
-        f"{where} ORDER BY created_at DESC, runs.run_id LIMIT ?",
+        f"{_LINES} {where} ORDER BY created_at DESC, runs.run_id LIMIT ?",
         (*values, limit if held is None else -1),
     )
     found: list[RunRow] = []
