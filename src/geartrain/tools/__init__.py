@@ -11,6 +11,7 @@ from geartrain.tools._errors import (
     ToolDefinitionError,
     ToolExited,
 )
+from geartrain.tools._files import file_tools, list_dir, read_file, search_code, write_file
 from geartrain.tools._invoke import invoke
 from geartrain.tools._pool import KindStatistics, Pool, PoolStatistics, Ticket
 from geartrain.tools._threads import ThreadPool, ThreadStatistics
@@ -38,7 +39,12 @@ __all__ = [
     "ToolDefinitionError",
     "ToolExited",
     "Unknown",
+    "file_tools",
     "invoke",
+    "list_dir",
+    "read_file",
+    "search_code",
     "tool",
     "verify",
+    "write_file",
 ]

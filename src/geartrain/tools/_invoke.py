@@ -68,7 +68,7 @@ async def _tried(
         return Outcome(ResultStatus.NOT_STARTED, cut(text, limits.result_context_bytes)), False
     try:
         if tool.isolation == "task":
-            return await _run_here(tool, call, limits)
+            return await _run_here(tool, call, limits, threads)
         return await threads.submit(lambda: _run_on_thread(tool, call, limits))
     except ThreadsUnavailable as error:
         return Outcome(ResultStatus.NOT_STARTED, cut(str(error), limits.result_context_bytes)), True
@@ -86,7 +86,7 @@ def own_context(context: ToolContext) -> ToolContext:
     return replace(context, context=MappingProxyType(copy.deepcopy(dict(context.context))))
 
 
-async def _run_here(tool: Tool, call: Callable[[], Any], limits: Limits) -> tuple[Outcome, bool]:
+async def _run_here(tool: Tool, call: Callable[[], Any], limits: Limits, threads: ThreadPool) -> tuple[Outcome, bool]:
     cancellations = being_cancelled()
     try:
         with inside_a_tool():
@@ -99,10 +99,19 @@ async def _run_here(tool: Tool, call: Callable[[], Any], limits: Limits) -> tupl
         return _failed(error, limits), False  # its own: nobody has cancelled this task
     except BaseException as error:  # noqa: BLE001 - a stranger's code runs here, and rule 1 holds for all it raises
         return _failed(error, limits), isinstance(error, Exception)
+    return await _shaped(tool, value, limits, threads), False
+
+
+async def _shaped(tool: Tool, value: Any, limits: Limits, threads: ThreadPool) -> Outcome:
     if tool.present is None and is_light(value):
-        return _succeeded(tool, value, limits), False
-    # Not on the pool: its threads may all be busy for long, and this call's effect has happened.
-    return await asyncio.to_thread(_succeeded, tool, value, limits), False
+        return _succeeded(tool, value, limits)
+    if tool.present is None:
+        # Not on the pool, whose threads may all be busy for long: converting ends by itself.
+        return await asyncio.to_thread(_succeeded, tool, value, limits)
+    try:
+        return await threads.submit(lambda: _succeeded(tool, value, limits))
+    except ThreadsUnavailable as error:
+        return _unshown(str(error), limits)
 
 
 def _run_on_thread(tool: Tool, call: Callable[[], Any], limits: Limits) -> tuple[Outcome, bool]:
@@ -119,9 +128,13 @@ def _succeeded(tool: Tool, value: Any, limits: Limits) -> Outcome:
             value = tool.present(value)
         except BaseException as error:  # noqa: BLE001 - a stranger's code; the effect has happened all the same
             # What was returned is not shown instead: `present` may be there to hide part of it.
-            text = cleaned(f"done; the result cannot be shown: present raised {type_name(error)}")
-            return Outcome(ResultStatus.OK, cut(text, limits.result_context_bytes), len(text.encode()))
+            return _unshown(f"present raised {type_name(error)}", limits)
     return shown(value, limits)
+
+
+def _unshown(reason: str, limits: Limits) -> Outcome:
+    text = cleaned(f"done; the result cannot be shown: {reason}")
+    return Outcome(ResultStatus.OK, cut(text, limits.result_context_bytes), len(text.encode()))
 
 
 def shown(value: Any, limits: Limits) -> Outcome:

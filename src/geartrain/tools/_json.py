@@ -40,8 +40,17 @@ def type_name(value: object) -> str:
 
 
 def is_light(value: object) -> bool:
-    """Whether *value* is converted within about two milliseconds: at most 20,000 nodes or 1 MB of text."""
-    budget = LIGHT_NODES
+    """Whether *value* is converted within about two milliseconds: at most 20,000 nodes or 1 MB of text.
+
+    Never raises: what cannot even be looked at is light, and refused when it is converted.
+    """
+    try:
+        return _weighs_at_most(value, LIGHT_NODES)
+    except Exception:  # noqa: BLE001 - a stranger's properties
+        return True
+
+
+def _weighs_at_most(value: object, budget: int) -> bool:
     stack = [value]
     while stack:
         item = stack.pop()
