@@ -76,7 +76,8 @@ def shown_name(name: str) -> str:
 class Search:
     """One search: what is looked for, what was found, and what was left out and why.
 
-    `matches` says of one line whether it is wanted. `output_bytes` is room for matches. `now` is a clock of seconds that only goes forward.
+    `matches` says of one line whether it is wanted. `output_bytes` is the room for matches that is left.
+    `now` is a clock of seconds that only goes forward.
     """
 
     root: str
@@ -183,8 +184,6 @@ class Search:
         notes += [f"skipped: {count:,} {what}" for what, count in counted.items() if count]
         if self.lines_cut:
             notes.append(f"of {self.lines_cut:,} long line(s) only {LINE_CHARACTERS_MAX:,} characters were searched")
-                f"only the first {LINE_CHARACTERS_MAX:,} characters of {self.lines_cut:,} long line(s) were searched"
-            )
         head = self.found or [f"no match in {self.files:,} file(s)"]
         return "\n".join([*head, *(f"[{note}]" for note in notes if note)])
 
