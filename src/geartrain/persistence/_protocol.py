@@ -191,6 +191,7 @@ class Journal(Protocol):
 
         Raises:
             InvalidValue: At once: an id or text that some store could not hold, or events with wrong numbers.
+            StoreFailed: At once: far too many entries wait already.
 
         The future raises:
             JournalConflict: `expected` is not the run's last number. Nothing was written.

@@ -140,9 +140,13 @@ def _write_all(connection: sqlite3.Connection, entries: Sequence[Entry]) -> bool
     """Write the rows of all entries; return False if a run was not where its entry expected it."""
     born: list[Row] = []
     moved: list[Row] = []
+    ends: dict[str, int] = {}
     for entry in entries:
-        run_id = entry.run_id
-        values = head_values(run_id, entry.expected + len(entry.events), entry.head)
+        run_id, last = entry.run_id, entry.expected + len(entry.events)
+        if ends.get(run_id, entry.expected) != entry.expected:
+            return False  # written kind by kind, two entries of one run could help each other out of order
+        ends[run_id] = last
+        values = head_values(run_id, last, entry.head)
         if entry.expected:
             moved.append((*values, run_id, entry.expected))
         else:

@@ -72,8 +72,11 @@ class SqliteJournal:
         # Listings may take long; loading a run must not wait for them.
         self._run_reader, self._list_reader = readers
         self._committer: Final = GroupCommitter(self._write_batch, limits)
+        self._waiting_most: Final = limits.runs_live
+        self._writing: Final = asyncio.Lock()
         self._failed = False
         self._closed = False
+        self._gone = False
 
     @classmethod
     async def open(
@@ -107,8 +110,9 @@ class SqliteJournal:
                 threads.append(await ConnectionThread.open(partial(connect_reader, name)))
             threads.append(await ConnectionThread.open(partial(connect_reader, name)))
         except BaseException:
+            # Not waited for: whoever was cancelled may not be able to wait.
             for thread in threads:
-                await thread.close()
+                thread.stop()
             use.end()
             raise
         writer = None if read_only else threads[0]
@@ -139,31 +143,39 @@ class SqliteJournal:
         """Write what one run wants written; see `Journal.append`."""
         self._check_writable("append")
         check_entry(entry)
+        if self._committer.waiting >= self._waiting_most:
+            raise StoreFailed(self._path, "append", f"{self._waiting_most} entries wait already")
         return self._committer.add(entry)
 
     async def _write_batch(self, entries: Sequence[Entry]) -> Sequence[Outcome]:
+        async with self._writing:
+            return await self._written(entries)
+
+    async def _written(self, entries: Sequence[Entry]) -> Sequence[Outcome]:
         try:
             writer = await self._sound_writer()
             outcomes: Sequence[Outcome] = await writer.run(partial(write_batch, entries=entries))
         except CommitFailed as failure:
             return await self._read_back(entries, failure)
-        except Exception as error:  # noqa: BLE001 - whatever it was, it was rolled back, and the callers must know
+        except Exception as error:  # noqa: BLE001 - whatever it was, nothing was committed, and the callers must know
             self._failed = True
+            await self._drop_writer()
             return [StoreFailed(self._path, f"append to run {entry.run_id!r}", _reason(error)) for entry in entries]
         self._failed = False
         return outcomes
 
     async def _sound_writer(self) -> ConnectionThread:
+        if self._gone:
+            raise StoreClosed(self._path, "write")
         if self._writer is None:
             self._writer = await ConnectionThread.open(partial(connect_writer, self._path))
         return self._writer
 
-    async def _replace_writer(self) -> ConnectionThread:
-        # A transaction that might still be open dies with its connection.
+    async def _drop_writer(self) -> None:
+        # A transaction that might still be open dies with its connection; the next to write opens another one.
         writer, self._writer = self._writer, None
         if writer is not None:
             await writer.close()
-        return await self._sound_writer()
 
     async def _read_back(self, entries: Sequence[Entry], failure: CommitFailed) -> Sequence[Outcome]:
         """Find out on a fresh connection what a failed commit has written. No other append starts meanwhile."""
@@ -172,7 +184,8 @@ class SqliteJournal:
         reason = _reason(failure.cause)
         error: type[StoreFailed | CommitUnknown] = StoreFailed
         try:
-            writer = await self._replace_writer()
+            await self._drop_writer()
+            writer = await self._sound_writer()
             accepted = [entry for entry, outcome in pairs if isinstance(outcome, int)]
             if await writer.run(partial(_read_stored, entries=accepted)):
                 self._failed = False
@@ -190,15 +203,21 @@ class SqliteJournal:
 
     async def _transact(self, attempted: str, work: Callable[[sqlite3.Connection], T]) -> T:
         self._check_writable(attempted)
+        async with self._writing:
+            self._check_writable(attempted)
+            return await self._transacted(attempted, work)
+
+    async def _transacted(self, attempted: str, work: Callable[[sqlite3.Connection], T]) -> T:
         try:
             writer = await self._sound_writer()
             return await writer.run(partial(transact, work=work, subject=attempted))
         except GeartrainError:
             raise
         except CommitFailed as failure:
-            await self._replace_writer()
+            await self._drop_writer()
             raise CommitUnknown(self._path, attempted, _reason(failure.cause)) from failure
         except Exception as error:
+            await self._drop_writer()
             raise StoreFailed(self._path, attempted, _reason(error)) from error
 
     async def claim(self, owner: str, *, now: float, lease_seconds: float) -> Claim:
@@ -261,7 +280,9 @@ class SqliteJournal:
         except GeartrainError:
             raise
         except Exception as error:
-            if run_id is not None and not isinstance(error, sqlite3.OperationalError | OSError):
+            if self._closed:
+                raise StoreClosed(self._path, attempted) from error
+            if run_id is not None and type(error) is sqlite3.DatabaseError:  # what SQLite says of damaged pages
                 raise RunCorrupt(run_id, _reason(error)) from error
             raise StoreFailed(self._path, attempted, _reason(error)) from error
 
@@ -352,10 +373,18 @@ class SqliteJournal:
         try:
             await self._committer.wait_idle()
         finally:
-            # The writer last: it takes the log into the file when nobody else has it open.
-            for thread in (self._run_reader, self._list_reader, self._writer):
-                if thread is not None:
-                    await thread.close()
+            await self._let_go()
+
+    async def _let_go(self) -> None:
+        # The writer last: it takes the log into the file when nobody else has it open.
+        threads = [thread for thread in (self._run_reader, self._list_reader, self._writer) if thread is not None]
+        try:
+            for thread in threads:
+                await thread.close()
+        finally:
+            self._gone = True
+            for thread in threads:
+                thread.stop()
             self._use.end()
 
 
