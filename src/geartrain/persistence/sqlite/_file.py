@@ -215,4 +215,11 @@ def connect_reader(path: str) -> sqlite3.Connection:
 
 def _connect(path: str, mode: str) -> sqlite3.Connection:
     uri = f"{Path(path).resolve().as_uri()}?mode={mode}"
-    return sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None, factory=CONNECTION_CLASS)
+    return sqlite3.connect(
+        uri,
+        uri=True,
+        timeout=BUSY_SECONDS,
+        isolation_level=None,
+        factory=CONNECTION_CLASS,
+        check_same_thread=False,  # used by its own thread, but closed by another if that one has ended early
+    )

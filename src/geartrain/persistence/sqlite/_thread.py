@@ -19,6 +19,10 @@ from geartrain.clock import thread_job
 
 T = TypeVar("T")
 
+# How long the loop may be held up by a thread that ends after a failure: it tells the loop when it is done, and
+# if that is closed by then, the thread dies complaining.
+END_SECONDS: Final = 1.0
+
 Connect = Callable[[], sqlite3.Connection]
 
 
@@ -34,13 +38,28 @@ class ConnectionThread:
 
     @classmethod
     async def open(cls, connect: Connect) -> ConnectionThread:
-        """Start a thread and connect in it; what *connect* raises is raised here, and the thread is gone."""
-        connection = aiosqlite.Connection(connect, iter_chunk_size=64)
+        """Start a thread and connect in it.
+
+        If *connect* raises or the caller is cancelled, the connection is closed and the thread is gone.
+        """
+        made: list[sqlite3.Connection] = []
+
+        def connecting() -> sqlite3.Connection:
+            made.append(connect())
+            return made[0]
+
+        connection = aiosqlite.Connection(connecting, iter_chunk_size=64)
         # A daemon: a forgotten store must not keep the process from ending. A commit that the end of the
         # process cuts short is a crash, and from those SQLite recovers.
         connection._thread.daemon = True  # noqa: SLF001 - see above
-        with thread_job():
-            await connection
+        try:
+            with thread_job():
+                await connection
+        except BaseException:
+            connection._thread.join(END_SECONDS)  # noqa: SLF001 - see above
+            for each in made:
+                each.close()
+            raise
         return cls(connection)
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
@@ -65,7 +84,8 @@ class ConnectionThread:
             await self._connection.close()
 
     def stop(self) -> None:
-        """Do what `close` does without waiting for it."""
+        """Do what `close` does where nobody may await anything, as after a cancellation."""
         if not self._closed:
             self._closed = True
             self._connection.stop()
+        self._connection._thread.join(END_SECONDS)  # noqa: SLF001 - see above
