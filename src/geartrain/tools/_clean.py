@@ -21,10 +21,14 @@ from geartrain.machine import ResultStatus
 from geartrain.tools._json import TEXT_SLICE, Unstorable, pieces, type_name
 
 NO_OUTPUT: Final = "(no output)"
-JSON_BYTES_MAX: Final = 64 * 1024 * 1024
+JSON_BYTES_MAX: Final = 4 * 1024 * 1024
 MESSAGE_CHARACTERS_MAX: Final = 2_000
-_ODD: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+_ODD: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]+")
 _ODD_ASCII: Final = bytes([*range(9), *range(11, 32), 127])
+
+_ESCAPES: Final = {chr(code): f"\\x{code:02x}" for code in range(0x100)} | {
+    chr(code): f"\\u{code:04x}" for code in range(0xD800, 0xE000)
+}
 
 # The first bytes of what is not text, by the media type that they announce.
 _MAGIC: Final[tuple[tuple[bytes, str], ...]] = (
@@ -68,12 +72,11 @@ def cleaned(text: str, *, json: bool = False) -> str:
 
 
 def _escaped(found: re.Match[str]) -> str:
-    code = ord(found[0])
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+    return "".join([_ESCAPES[character] for character in found[0]])
 
 
 def _escaped_json(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"
+    return "".join([f"\\u{ord(character):04x}" for character in found[0]])
 
 
 def present(value: object, *, context_bytes: int, stored_bytes: int) -> Outcome:
