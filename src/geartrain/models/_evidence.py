@@ -10,14 +10,15 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
 from geartrain.models._observed import Seen
 from geartrain.models._question import Aim, Question, Term
-from geartrain.models._words import forms, word_set
+from geartrain.models._syntax import is_definition, title_of
+from geartrain.models._words import forms, parts, word_set
 
 # How far apart two terms may stand and still meet, and what the distance costs.
 REACH_LINES: Final = 5
@@ -39,9 +40,9 @@ class Kind(StrEnum):
 
 WEIGHTS: Final[Mapping[Kind, float]] = MappingProxyType(
     {
-        Kind.DEFINITION: 2.0,
-        Kind.HEADING: 1.5,
-        Kind.CONSTANT: 1.7,
+        Kind.DEFINITION: 1.0,
+        Kind.HEADING: 1.2,
+        Kind.CONSTANT: 1.2,
         Kind.RAISE: 1.2,
         Kind.ASSIGNMENT: 1.25,
         Kind.COMMENT: 1.1,
@@ -54,7 +55,8 @@ WEIGHTS: Final[Mapping[Kind, float]] = MappingProxyType(
 # What each aim prefers, as a factor on the kind of line.
 _PREFERRED: Final[Mapping[Aim, Mapping[Kind, float]]] = MappingProxyType(
     {
-        Aim.DEFAULTS: {Kind.CONSTANT: 1.5, Kind.ASSIGNMENT: 1.5},
+        Aim.DEFAULTS: {Kind.CONSTANT: 1.5},
+        Aim.AMOUNT: {Kind.CONSTANT: 1.5},
         Aim.EXCEPTIONS: {Kind.RAISE: 2.0},
         Aim.WHERE: {Kind.DEFINITION: 1.3},
         Aim.HOW: {Kind.DEFINITION: 1.3, Kind.COMMENT: 1.1},
@@ -63,28 +65,33 @@ _PREFERRED: Final[Mapping[Aim, Mapping[Kind, float]]] = MappingProxyType(
     }
 )
 
-DEFINITION: Final = re.compile(
-    r"^\s*(?:(?:export|public|private|protected|internal|static|abstract|final|async|pub(?:\(\w+\))?|default|"
-    r"inline|extern|unsafe|override|virtual|sealed|data|open)\s+)*"
-    r"(?:def|class|func|function\*?|fn|struct|enum|interface|trait|impl|protocol|union|typedef|record|object|module|"
-    r"macro_rules!|#\s*define|type|sub|defmodule|defp|defun|namespace)\s+[\w(\[*]"
-)
-# A C or Java function: at the margin or in a class, a type, a name, a parenthesis, and no semicolon.
-_C_FUNCTION: Final = re.compile(r"^(?:\w[\w:<>,*&\[\] ]*[ *&])(\w+)\s*\([^;=]*\)?\s*(?:\{.*|const.*|throws .*)?$")
-_C_ENDINGS: Final = word_set("c cc cpp cxx cs h hpp hh java m mm dart swift kt scala")
 _CONSTANT: Final = re.compile(
     r"^\s*(?:(?:export|public|private|static|final|const|constexpr|let|var|val|pub|[\w:<>]+)\s+){0,4}"
     r"_*[A-Z][A-Z0-9_]{2,}\s*(?::[^=]{1,60})?=(?!=)"
 )
 _ASSIGNMENT: Final = re.compile(r"[\w\])]\s*(?::\s*[^=,()]{1,50})?\s*:?=(?![=>])|^\s*[\w-]+:\s+\S")
 _RAISE: Final = re.compile(r"(?:^|[\s;{(])(?:raise|throw|panic!?|reject)\b")
-_COMMENT: Final = re.compile(r"^\s*(?:#|//|/\*|\*|--|;|<!--|%|[rRbBuU]?\"\"\"|''')")
+_COMMENT: Final = re.compile(
+    r"^\s*(?:#(?!\s*(?:if|el|end|def|undef|pragma|include|error))|//|/\*|\*|--|;|<!--|%|[rRbBuU]?\"\"\"|''')"
+)
 _IMPORT: Final = re.compile(r"^\s*(?:from\s+\S+\s+import\b|import\b|#\s*include\b|using\s|use\s|.*\brequire\(|@import)")
 _HEADING: Final = re.compile(
     r"^(?:#{1,6}\s+\S|={1,5}\s+\S|(?:chapter|part|book|section)\s+[\divxlc]+\b)", re.IGNORECASE
 )
 _PROSE_ENDINGS: Final = word_set("md rst txt text adoc org tex")
-_LITERAL: Final = re.compile(r"=\s*(?:[-+]?\d|None\b|True\b|False\b|true\b|false\b|null\b|[\"']|\(|\[|\{)|:\s+[-+]?\d")
+# An assignment in a function's body.
+_STATEMENT: Final = re.compile(r"^(?: {8}|\t\t)\s*[\w.]+ = ")
+# An attribute or a key of its own name, at the margin or in a class; what begins empty says nothing.
+_ATTRIBUTE: Final = re.compile(
+    r"^(?: {0,4}|\t)[\w\"'-]+\s*(?::\s*[^\s=]|=\s*(?!\[\]|\{\}|\(\)|None$|set\(\)|\"\"|'')[^=\s])"
+)
+CAPITALS: Final = re.compile(r"\b_*[A-Z][A-Z0-9_]{3,}\b")
+# A default is a value in a signature, of an attribute at the margin of a class, or one that a call falls back on.
+_STATES_DEFAULT: Final = re.compile(
+    r"^\s*(?:async )?(?:def|fn|func|function)\b.*\w\s*(?::[^=,]+)?=|^\s+\*{0,2}\w+(?::[^=]+ = |=)[^=].*,?\s*(?:#.*)?$|"
+    r"^ {0,4}\w+\s*(?::[^=]{1,60})?=\s*[^=\s]|\bsetdefault\(|\bgetenv\(|\.get\([^()]+, |\bdefault\s*[=:(]|\bDEFAULT|"
+    r"\b[Dd]efaults to\b|\(the default\b|\(default\b|\bdefault (?:is|are)\b"
+)
 
 # The first that is found counts.
 _KINDS: Final = (
@@ -145,13 +152,6 @@ def kind_of(path: str, text: str) -> Kind:
     return next((kind for kind, pattern in _KINDS if pattern.search(text)), Kind.PLAIN)
 
 
-def is_definition(path: str, text: str) -> bool:
-    """Say whether *text* begins the definition of something."""
-    if DEFINITION.match(text):
-        return True
-    return path.rpartition(".")[2].lower() in _C_ENDINGS and _C_FUNCTION.match(text) is not None
-
-
 def file_factor(path: str, question: Question) -> float:
     """Return how much what stands in *path* counts."""
     wanted = question.text.lower()
@@ -163,11 +163,28 @@ def file_factor(path: str, question: Question) -> float:
     return factor
 
 
-def strength(term: Term, found: frozenset[str]) -> float:
-    """Return how well a text with the forms *found* matches *term*: 1 itself, a half by a related word, or 0."""
-    if not term.forms.isdisjoint(found) if len(term.forms) < 5 else term.forms <= found:
+def strength(term: Term, text: str, found: frozenset[str]) -> float:
+    """Return how well *text* with the forms *found* matches *term*.
+
+    1 for the term itself, 0.6 if it is inside a word (`MAXHEADERS`), 0.5 for a related word, else 0.
+    """
+    if term.exact:
+        return _strength_of_name(term.word, text)
+    if not term.forms.isdisjoint(found):
         return 1.0
-    return 0.0 if term.related.isdisjoint(found) else 0.5
+    if len(term.root) > 4 and term.root in text.lower():
+        return 0.6
+    return 0.0 if found.isdisjoint(term.related) else 0.5
+
+
+def _strength_of_name(name: str, text: str) -> float:
+    place = text.find(name)
+    while place >= 0:
+        before, after = text[place - 1 : place], text[place + len(name) : place + len(name) + 1]
+        if not (before.isalnum() or before == "_" or after.isalnum() or after == "_"):
+            return 1.0
+        place = text.find(name, place + 1)
+    return 0.3 if name.lower() in text.lower() else 0.0
 
 
 def rank(question: Question, seen: Seen) -> list[Finding]:
@@ -179,15 +196,32 @@ def rank(question: Question, seen: Seen) -> list[Finding]:
     for path, lines in seen.lines.items():
         for number, text in lines.items():
             found = forms(text)
-            here = {term.word: strength(term, found) for term in terms}
+            here = {term.word: strength(term, text, found) for term in terms}
             matched[path, number] = {word: value for word, value in here.items() if value}
     weights = _weights(terms, matched.values())
     findings: list[Finding] = []
     for path, lines in seen.lines.items():
         factor = file_factor(path, question) * _path_factor(path, terms, weights)
         findings.extend(_ranked_lines(question, path, lines, matched, weights, factor))
-    findings.sort(key=lambda finding: (-finding.score, finding.path, finding.line))
-    return findings
+    return _with_what_they_name(sorted(findings, key=_order))
+
+
+def _order(finding: Finding) -> tuple[float, str, int]:
+    return (-finding.score, finding.path, finding.line)
+
+
+def _with_what_they_name(findings: list[Finding]) -> list[Finding]:
+    """Return the findings with a higher score for constants that the best of them name: they hold the values."""
+    named: Counter[str] = Counter()
+    for finding in findings[:15]:
+        named.update(set(CAPITALS.findall(finding.text)))
+    raised = [
+        replace(finding, score=finding.score * 1.7)
+        if finding.kind is Kind.CONSTANT and named[title_of(finding.path, finding.text)] > (index < 15)
+        else finding
+        for index, finding in enumerate(findings)
+    ]
+    return sorted(raised, key=_order)
 
 
 def _weights(terms: Sequence[Term], matches: Iterable[Mapping[str, float]]) -> dict[str, float]:
@@ -202,9 +236,11 @@ def _weights(terms: Sequence[Term], matches: Iterable[Mapping[str, float]]) -> d
 
 def _path_factor(path: str, terms: Sequence[Term], weights: Mapping[str, float]) -> float:
     found = forms(path)
-    said = sum(weights[term.word] for term in terms if strength(term, found) == 1.0)
+    said = sum(weights[term.word] for term in terms if strength(term, path, found) == 1.0)
     total = sum(weights.values()) or 1.0
-    return 1.0 + 0.6 * min(1.0, said / total) - 0.02 * min(10, path.count("/"))
+    own = forms(path.rpartition("/")[2].partition(".")[0])
+    about = bool(own) and own <= frozenset(form for term in terms if not term.soft for form in term.forms)
+    return 1.0 + 0.6 * min(1.0, said / total) + 0.4 * about - 0.02 * min(10, path.count("/"))
 
 
 def _ranked_lines(
@@ -216,6 +252,7 @@ def _ranked_lines(
     factor: float,
 ) -> Iterable[Finding]:
     soft = {term.word for term in question.terms if term.soft}
+    wanted = frozenset(form for term in question.strong for form in term.forms)
     for number, text in lines.items():
         here = matched[path, number]
         if not here.keys() - soft and not (here and soft == weights.keys()):
@@ -224,19 +261,47 @@ def _ranked_lines(
         for distance in range(1, REACH_LINES + 1):
             for near in (number - distance, number + distance):
                 for word, value in matched.get((path, near), {}).items():
-                    met[word] = max(met.get(word, 0.0), value * (0.75 - 0.1 * distance))
-        said = sum(weights[word] * value for word, value in met.items())
+                    met[word] = max(met.get(word, 0.0), value * (0.6 - 0.1 * distance))
+        # Where a compound is met, its words say nothing more.
+        inside = {word for term in met if " " in term for word in term.split()}
+        said = sum(weights[word] * value for word, value in met.items() if word not in inside)
         coverage = len(met) / len(weights)
         kind = kind_of(path, text)
         score = said * (0.5 + coverage) * WEIGHTS[kind] * _preference(question, kind, text) * factor
+        if kind in {Kind.DEFINITION, Kind.CONSTANT}:
+            score *= _named(question, path, text)
+        elif _ATTRIBUTE.match(text) and forms(text.partition(":")[0].partition("=")[0]) <= wanted:
+            score *= 1.8
         yield Finding(path, number, text, kind, score, frozenset(met))
 
 
+def _named(question: Question, path: str, text: str) -> float:
+    """Return how much a definition counts: more, the more of its name is what was asked for."""
+    name = title_of(path, text)
+    words = parts(name)
+    if not words:
+        return 1.0
+    found = forms(name)
+    single = [term for term in question.strong if " " not in term.word]
+    said = sum(len(parts(term.word)) * strength(term, name, found) for term in single)
+    factor = 1.0 + 1.2 * min(1.0, said / len(words))
+    if name.startswith("_"):
+        factor *= 0.85
+    troubles = bool(forms("error exception warning") & found)
+    return factor * 0.5 if troubles and not _asks_for_errors(question) else factor
+
+
+def _asks_for_errors(question: Question) -> bool:
+    return Aim.EXCEPTIONS in question.aims or bool(forms(question.text) & forms("error exception fail raise invalid"))
+
+
 def _preference(question: Question, kind: Kind, text: str) -> float:
-    factor = 1.0
+    factor = 0.7 if kind is Kind.RAISE and not _asks_for_errors(question) else 1.0
     for aim in question.aims:
         factor *= _PREFERRED.get(aim, {}).get(kind, 1.0)
-    if Aim.DEFAULTS in question.aims and _LITERAL.search(text):
+    if Aim.DEFAULTS in question.aims:
+        factor *= 1.6 if _STATES_DEFAULT.search(text) else 0.6 if _STATEMENT.match(text) else 1.0
+    if Aim.WHY in question.aims and re.search(r"\b(?:because|since|so that|reason|otherwise|therefore)\b", text):
         factor *= 1.5
     if Aim.AMOUNT in question.aims and re.search(r"\d", text):
         factor *= 1.4

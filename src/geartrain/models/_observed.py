@@ -13,14 +13,19 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from geartrain.machine import Message, ResultStatus, ToolCall
-from geartrain.models._summary import is_summary
+from geartrain.models._summary import is_notice, is_summary
 from geartrain.models._toolbox import Role, Toolbox, argument
 
 LINES_MAX: Final = 20_000
 LINE_CHARS_MAX: Final = 2_000
+# An ellipsis at the end of a line this long is a tool's, of a shorter one its author's.
+_SHORTENED_FROM: Final = 200
 
 _HIT: Final = re.compile(r"^(?:\./)?([^\s:*`][^:\n`]{0,300}?):(\d{1,7}): ?(.*)$")
 _NUMBERED: Final = re.compile(r"^ *(\d{1,7})(?:: |:$|\t| \| )(.*)$")
+# How a note begins that stands where something was left out.
+_LEFT_OUT: Final = "[… "
+_SIZED: Final = re.compile(r"^(.+) \(([\d,]+) bytes\)$")
 _ENTRY: Final = re.compile(
     r"^\s*(?:[-*•]\s+|(?:dir|file|d|f)\s*[:\s]\s*)?(\S.*?)(?:\s{2,}.*|\t.*|\s+\([^()]*\)|\s+[\d,.]+ ?\w*)?\s*$"
 )
@@ -66,21 +71,30 @@ class Exchange:
 
 @dataclass(slots=True)
 class Seen:
-    """What the results say. `lines` maps a path to its known lines by number, `read` to those that were read whole."""
+    """What the results say. `lines` maps a path to its known lines by number, `read` to those that were read whole.
+
+    `sizes` are in bytes, as they were listed; `lengths` in lines, of the files that were read to their end.
+    """
 
     lines: dict[str, dict[int, str]] = field(default_factory=dict)
     read: dict[str, set[int]] = field(default_factory=dict)
     files: dict[str, None] = field(default_factory=dict)
     folders: dict[str, None] = field(default_factory=dict)
+    sizes: dict[str, str] = field(default_factory=dict)
+    lengths: dict[str, int] = field(default_factory=dict)
     failed: list[Made] = field(default_factory=list)
     count: int = 0
 
     def add(self, path: str, number: int, text: str) -> None:
         """Remember a line, up to a limit."""
         known = self.lines.setdefault(path, {})
-        if number in known or self.count < LINES_MAX:
-            self.count += number not in known
-            known[number] = text[:LINE_CHARS_MAX]
+        text = _without_note(text)[:LINE_CHARS_MAX]
+        # A search may have shown the line shortened, or read_file whole.
+        if number in known:
+            known[number] = max(known[number], text, key=len)
+        elif self.count < LINES_MAX:
+            self.count += 1
+            known[number] = text
             self.files.setdefault(path)
 
 
@@ -97,24 +111,36 @@ def newest_exchange(messages: Sequence[Message]) -> Exchange:
     """Return what has been said and done since the last answer."""
     begin, earlier = 0, ""
     for index, message in enumerate(messages[:-1]):
-        followed = any(later.role == "user" and not is_summary(later.text) for later in messages[index + 1 :])
-        if message.role == "assistant" and not message.calls and message.text and followed:
-            begin = index + 1
+        if message.role == "assistant" and not message.calls and message.text:
+            asked_next = next((later for later in messages[index + 1 :] if _asks(later)), None)
+            # A run's own input is of turn 0. What was said in its course belongs to it, even after a first answer.
+            begin = index + 1 if asked_next is not None and asked_next.turn == 0 else begin
     for message in messages[:begin]:
-        if message.role == "user" and not is_summary(message.text):
+        if _asks(message):
             earlier = message.text
     results = {message.call_id: message for message in messages[begin:] if message.role == "tool"}
     asked: list[Asked] = []
     made: list[Made] = []
     rounds = 0
     for message in messages[begin:]:
-        if message.role == "user" and not is_summary(message.text) and message.text.strip():
+        if _asks(message):
             asked.append(Asked(message.text, rounds))
         elif message.role == "assistant" and message.calls:
             made.extend(Made(call, rounds, results.get(call.id)) for call in message.calls)
             rounds += 1
-    summary = next((message.text for message in reversed(messages) if is_summary(message.text)), "")
+    summary = next((m.text for m in reversed(messages) if m.role == "user" and is_summary(m.text)), "")
     return Exchange(tuple(asked), tuple(made), rounds, earlier, summary)
+
+
+def _without_note(text: str) -> str:
+    """Return a line without what a tool adds to one that it shortened."""
+    text = re.sub(r" \[… the line has [\d,]+ bytes\]$", "", text)
+    return text.removesuffix("…") if len(text) > _SHORTENED_FROM else text
+
+
+def _asks(message: Message) -> bool:
+    """Whether a message is a question of the user: neither a notice of the machine nor what a provider pinned."""
+    return message.role == "user" and not message.pinned and not is_notice(message.text) and bool(message.text.strip())
 
 
 def observe(exchange: Exchange, box: Toolbox) -> Seen:
@@ -130,7 +156,7 @@ def observe(exchange: Exchange, box: Toolbox) -> Seen:
         match box.role_of(made.call.tool):
             case Role.SEARCH:
                 _read_hits(lines, seen)
-            case Role.READ if isinstance(path, str):
+            case Role.READ if isinstance(path, str) and lines and not lines[0].startswith("(empty"):
                 _read_text(lines, made.arguments, path, seen)
             case Role.LIST:
                 _read_entries(lines, path if isinstance(path, str) else "", seen)
@@ -142,19 +168,11 @@ def observe(exchange: Exchange, box: Toolbox) -> Seen:
 def _whole_lines(result: Message) -> list[str]:
     """Return the lines of a result without one that was cut: a cut line must not be cited as if it were whole."""
     lines = result.text.split("\n")
-    if not result.artifact:
-        return lines
-    kept = []
-    for index, line in enumerate(lines):
-        neighbours = (lines[index + 1] if index + 1 < len(lines) else "", lines[index - 1] if index else "")
-        cut = any(_is_note(near) for near in neighbours) or index == len(lines) - 1
-        if not cut:
-            kept.append(line)
-    return kept
-
-
-def _is_note(line: str) -> bool:
-    return line.lstrip().startswith(("[", "…", "...", "(")) and re.match(r"^\s*\d+:|^[^:]+:\d+:", line) is None
+    notes = {index for index, line in enumerate(lines) if line.startswith(_LEFT_OUT)}
+    if result.artifact and not notes:
+        notes.add(len(lines))
+    cut = notes | {index - 1 for index in notes} | {index + 1 for index in notes}
+    return [line for index, line in enumerate(lines) if index not in cut]
 
 
 def _read_hits(lines: Iterable[str], seen: Seen) -> None:
@@ -174,6 +192,10 @@ def _read_text(lines: Sequence[str], arguments: Mapping[str, Any], path: str, se
             if match:
                 seen.add(path, int(match.group(1)), match.group(2))
                 read.add(int(match.group(1)))
+        asked = argument(arguments, "count")
+        last = matches[-1] if matches else None
+        if last and isinstance(asked, int) and numbered < asked:
+            seen.lengths[path] = int(last.group(1))
         return
     start = argument(arguments, "start")
     first = start if isinstance(start, int) and start > 0 else 1
@@ -185,8 +207,8 @@ def _read_text(lines: Sequence[str], arguments: Mapping[str, Any], path: str, se
 def _read_entries(lines: Iterable[str], folder: str, seen: Seen) -> None:
     base = "" if folder in {"", ".", "./", "/"} else folder.removeprefix("./").rstrip("/") + "/"
     for line in lines:
-        match = _ENTRY.match(line)
-        if not match or _is_note(line) or line.rstrip().endswith(":"):
+        match = _SIZED.match(line) or _ENTRY.match(line)
+        if not match or line.startswith(("[", "(")) or line.endswith((":", "not followed)", "not a regular file)")):
             continue
         name = match.group(1).strip().removeprefix("./")
         path = name if base and name.startswith(base) else base + name
@@ -194,3 +216,6 @@ def _read_entries(lines: Iterable[str], folder: str, seen: Seen) -> None:
             seen.folders.setdefault(path.rstrip("/"))
         elif "/" not in name.strip("/") or name.startswith(base):
             seen.files.setdefault(path)
+            sized = _SIZED.match(line)
+            if sized:
+                seen.sizes[path] = sized.group(2)

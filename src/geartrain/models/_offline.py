@@ -12,11 +12,12 @@ import json
 from typing import Final
 
 from geartrain.machine import RequestedCall, ResultStatus, Usage
-from geartrain.models._observed import Exchange, Made, Seen, newest_exchange, observe
+from geartrain.models._observed import Exchange, Made, Seen, arguments_of, newest_exchange, observe
 from geartrain.models._other_tools import calls_of_others, said_by_others
 from geartrain.models._protocol import Emit, ModelReply, ModelRequest
 from geartrain.models._question import Question, analyse
-from geartrain.models._report import Section, rendered, section_for
+from geartrain.models._quoting import joined, rendered
+from geartrain.models._report import section_for
 from geartrain.models._research import STAGES, next_calls
 from geartrain.models._summary import summary_of
 from geartrain.models._toolbox import Role, Toolbox, argument
@@ -56,14 +57,14 @@ def decide(request: ModelRequest) -> ModelReply:
     questions = _questions(exchange)
     calls = _research(request, exchange, questions, seen, box)
     if calls:
-        return _reply(request, calls=calls)
+        return _reply(request, text=_commentary(calls, box), calls=calls)
     saved = _saved(exchange, box)
     report = _report(request, exchange, questions, seen, box)
     target = request.context.get("write")
     if saved is None and isinstance(target, str) and target:
         call = box.call(Role.WRITE, path=target, content=report)
         if call is not None:
-            return _reply(request, calls=(call,))
+            return _reply(request, text=f"Saving the report to `{target}`.", calls=(call,))
     return _reply(request, text=_with_saved(report, saved))
 
 
@@ -95,6 +96,22 @@ def _research(
         (question, min(rounds - asked.round, STAGES)) for question, asked in zip(questions, exchange.asked, strict=True)
     ]
     return (*others, *next_calls(stages, seen, box, made))[:8]
+
+
+def _commentary(calls: tuple[RequestedCall, ...], box: Toolbox) -> str:
+    """Return what is being done, in a sentence for whoever watches."""
+    roles = [box.role_of(call.tool) for call in calls]
+    paths = [argument(arguments_of(call.arguments), "path") for call in calls if box.role_of(call.tool) is Role.READ]
+    steps = []
+    if Role.LIST in roles:
+        steps.append("looking at what is there")
+    if Role.SEARCH in roles:
+        steps.append("searching for the words of the question")
+    if paths:
+        steps.append("reading " + joined([f"`{path}`" for path in dict.fromkeys(paths)]))
+    steps += [f"asking `{call.tool}`" for call, role in zip(calls, roles, strict=True) if role is None]
+    text = joined(steps)
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _saved(exchange: Exchange, box: Toolbox) -> Made | None:
@@ -165,6 +182,3 @@ def _reply(request: ModelRequest, *, text: str = "", calls: tuple[RequestedCall,
         estimated=True,
     )
     return ModelReply(text=text, calls=calls, usage=usage, finish_reason="tool_calls" if calls else "stop")
-
-
-__all__ = ["OfflineModel", "Section", "decide"]

@@ -11,7 +11,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Final
 
-from geartrain.models._words import forms, parts, related, search_root, stem, word_set
+from geartrain.models._words import parts, related, search_root, stem, word_set
 
 TERMS_MAX: Final = 12
 # More of a question than this is not read: a pasted log is no question.
@@ -49,7 +49,7 @@ _AIMS: Final = (
     (Aim.EXCEPTIONS, r"\b(?:can|may|does|do|could)\b.{0,60}\b(?:raise|throw)\b"),
     (Aim.CALLERS, rf"\b(?:who|what|which \w+|where)\b.{{0,30}}{_CALLING}|\bcallers? of\b|\bus(?:es|ages?) of\b"),
     (Aim.FILES, r"\b(?:which|what|list|show)\b.{0,20}\b(?:files|modules|folders|directories)\b.{0,20}(?:\?|there|$)"),
-    (Aim.AMOUNT, r"\bhow (?:many|much|long|big|large|often|old)\b|\bnumber of\b"),
+    (Aim.AMOUNT, r"\bhow (?:many|much|long|big|large|often|old)\b|\bnumber of\b|\b(?:maxim|minim|limit)\w*"),
     (Aim.HOW, r"\bhow (?:do|does|is|are|can|did|was|were|to)\b|\bexplain how\b"),
     (Aim.WHY, r"\bwhy\b|\bwhat for\b|\breasons?\b"),
     (Aim.WHAT_IS, r"\bwhat(?:'s| is| are)\b|\bwhat does\b|\bdefine\b|\bmeaning of\b|\bwho (?:is|was)\b|\bexplain\b"),
@@ -75,7 +75,7 @@ _SOFT: Final = word_set(
     "implemented implement implements implementation describe explain summarise summarize overview purpose source "
     "text texts notes note document documents docs documentation question answer part parts place places kind "
     "raise raised raises throw throws exception exceptions error errors different available exactly actually "
-    "behaviour behavior return returns returned set"
+    "behaviour behavior return returns returned set declared declare declares"
 )
 
 _QUOTED: Final = re.compile(r"`([^`\n]{1,120})`|\"([^\"\n]{2,120})\"|“([^”\n]{2,120})”")
@@ -85,7 +85,7 @@ _PATH: Final = re.compile(
 _NAME: Final = re.compile(r"\b[A-Za-z_][\w]*(?:\.[A-Za-z_]\w*)*(?:\(\))?")
 _SUBJECT: Final = (
     re.compile(
-        r"\b(?:calls?|uses?|invokes?|callers? of|usages? of|uses of)\s+(?:the\s+)?`?([A-Za-z_][\w.]*)", re.IGNORECASE
+        r"\b(?:calls?|uses?|invokes?|callers? of|usages? of|uses of)\s+(?!the\b)`?([A-Za-z_][\w.]*)", re.IGNORECASE
     ),
     re.compile(r"\bwhere (?:is|are)\s+`?([A-Za-z_][\w.]*)`?(?:\(\))?\s+(?:called|used|invoked)", re.IGNORECASE),
     re.compile(r"\b(?:can|does|may|could)\s+`?([A-Za-z_][\w.]*)`?(?:\(\))?\s+(?:raise|throw)", re.IGNORECASE),
@@ -100,17 +100,27 @@ _FILE_ENDINGS: Final = word_set(
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One thing to look for. `forms` are compared with `words.forms`; `pattern` is a regular expression for a search.
+    """One thing to look for. `forms` are compared with `words.forms`.
 
-    `related` are the stems that count half; `weight` says how much the term says about the question.
+    `related` are the stems that count half, the closest first; `weight` says how much the term says about the question.
+    `pattern` is a regular expression for a search in which upper and lower case are the same. An `exact` term is an
+    identifier and matches only as it is written.
     """
 
     word: str
     forms: frozenset[str]
     pattern: str
     weight: float = 1.0
-    related: frozenset[str] = frozenset()
+    related: tuple[str, ...] = ()
     soft: bool = False
+    root: str = ""
+    exact: bool = False
+
+    @property
+    def wide_pattern(self) -> str:
+        """The pattern, or any word that answers for the term."""
+        others = [rf"\b{re.escape(word)}" for word in self.related if len(word) > 2]
+        return "|".join([self.pattern, *others[:3]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +138,12 @@ class Question:
     def strong(self) -> tuple[Term, ...]:
         """The terms that say something, or all if none does."""
         return tuple(term for term in self.terms if not term.soft) or self.terms
+
+    @property
+    def about_file(self) -> bool:
+        """Whether a file as such is asked about, and nothing in it."""
+        in_path = {word for path in self.paths for word in parts(path.rpartition("/")[2].partition(".")[0])}
+        return bool(self.paths) and all(term.soft or term.word in in_path for term in self.terms) and not self.names
 
     def following(self, earlier: Question | None) -> Question:
         """Return this question with the terms of *earlier*, if it has none of its own ("and where is it used?")."""
@@ -154,7 +170,9 @@ def analyse(text: str) -> Question:
     if subject.lower() in _EMPTY | _SOFT:
         subject = ""
     names = _names(bare, subject)
-    terms = _terms(bare, names, paths)
+    terms = _terms(_without_owner(bare), names, paths)
+    if Aim.DEFAULTS in aims:
+        terms = tuple(replace(term, weight=1.0) if term.word.startswith("default") else term for term in terms)
     if Aim.OVERVIEW in aims and any(not term.soft for term in terms):
         aims -= {Aim.OVERVIEW}
     return Question(text=text, aims=aims, terms=terms, names=names, paths=paths, subject=subject.rpartition(".")[2])
@@ -168,6 +186,16 @@ def _paths(text: str) -> tuple[str, ...]:
         if "/" in path or ending in _FILE_ENDINGS:
             found.append(path)
     return tuple(dict.fromkeys(path for path in found if path and ".." not in path.split("/")))[:4]
+
+
+def _without_owner(text: str) -> str:
+    """Return *text* without the name of the whole ("how does rich …", "the email package"): it is in every file."""
+    text = re.sub(
+        r"\b([Hh]ow (?:does|do|can|did)) (?!the |a |an |you |we |they |it )([a-z][a-z0-9]+) (?=[a-z]{3,})",
+        r"\1 , ",
+        text,
+    )
+    return re.sub(r"\b\w+ (package|library|module|project|code ?base)\b", r", \1", text, flags=re.IGNORECASE)
 
 
 def _names(text: str, subject: str) -> tuple[str, ...]:
@@ -202,12 +230,16 @@ def _terms(text: str, names: tuple[str, ...], paths: tuple[str, ...]) -> tuple[T
             if not {left, right} & _SOFT:
                 add(_compound([left, right], 1.4))
         for word in words:
-            add(_word_term(word))
+            if word not in names:
+                add(_word_term(word))
     if not found:
         for path in paths:
             for word in parts(path.rpartition("/")[2].partition(".")[0]):
                 add(_word_term(word))
-    ordered = sorted(found.values(), key=lambda term: (term.soft, -term.weight))
+    inside = {piece for term in found.values() for piece in term.word.split() if " " in term.word}
+    # The words of a compound say less by themselves; else each compound would count three times.
+    weighed = [replace(term, weight=term.weight * 0.6) if term.word in inside else term for term in found.values()]
+    ordered = sorted(weighed, key=lambda term: (term.soft, -term.weight))
     return tuple(ordered[:TERMS_MAX])
 
 
@@ -225,9 +257,7 @@ def _runs(text: str) -> list[list[str]]:
 
 
 def _name_term(name: str) -> Term:
-    words = parts(name)
-    own = frozenset(["".join([*words[:-1], stem(words[-1])])]) if words and len(words) < 3 else forms(name)
-    return Term(word=name, forms=own, pattern=rf"\b{re.escape(name)}\b", weight=2.0)
+    return Term(word=name, forms=frozenset([name]), pattern=rf"\b{re.escape(name)}\b", weight=2.0, exact=True)
 
 
 def _compound(words: list[str], weight: float) -> Term:
@@ -235,16 +265,16 @@ def _compound(words: list[str], weight: float) -> Term:
     if len(pieces) < 2:
         return Term(word=" ".join(words), forms=frozenset(), pattern="")
     left, right = pieces[0], pieces[1]
-    both = f"{_any_case(left)}[-_ ]?{_any_case(search_root(right))}"
+    pattern = f"{re.escape(left)}[-_ ]?{re.escape(search_root(right))}"
     own = frozenset([left + stem(right), stem(left) + stem(right)])
     if len(words) > 1:
         # Two words of a question may stand the other way round in a name: "parse headers", HeaderParser.
-        both = f"{both}|{_any_case(right)}[-_ ]?{_any_case(search_root(left))}"
+        pattern = f"{pattern}|{re.escape(right)}[-_ ]?{re.escape(search_root(left))}"
         own |= {right + stem(left), stem(right) + stem(left)}
     return Term(
         word=" ".join(words),
         forms=own,
-        pattern=both,
+        pattern=pattern,
         weight=weight,
         related=_related_stems(left + search_root(right)),
     )
@@ -252,12 +282,11 @@ def _compound(words: list[str], weight: float) -> Term:
 
 def _word_term(word: str) -> Term:
     lower = word.lower()
-    pieces = parts(word)
-    if len(pieces) > 1:
+    if len(parts(word)) > 1:
         return replace(_compound([word], 1.2), word=word)
     root = search_root(lower)
-    head, tail = _any_case(root), f"{root[0].upper()}{root[1:]}"
-    pattern = rf"\b{head}|_{head}|{re.escape(tail)}" if root.isascii() and root.isalpha() else re.escape(root)
+    # A short root stands inside many words that have nothing to do with it.
+    pattern = re.escape(root) if len(root) > 4 else rf"\b{re.escape(root)}|_{re.escape(root)}"
     soft = lower in _SOFT
     return Term(
         word=lower,
@@ -266,15 +295,9 @@ def _word_term(word: str) -> Term:
         weight=0.4 if soft else 1.0,
         related=_related_stems(lower),
         soft=soft,
+        root=root,
     )
 
 
-def _related_stems(word: str) -> frozenset[str]:
-    return frozenset(stem(other) for other in related(word)) - {stem(word)}
-
-
-def _any_case(word: str) -> str:
-    """Return a pattern for *word* as lower case, capitalised or all capitals, but not in the midst of another case."""
-    if not (word.isascii() and word.isalpha()):
-        return re.escape(word)
-    return f"(?:{word}|{word.capitalize()}|{word.upper()})"
+def _related_stems(word: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(stem(other) for other in related(word) if other not in _EMPTY))

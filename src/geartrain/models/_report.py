@@ -1,6 +1,6 @@
-"""The answer in words: a summary of a sentence or two, then the lines that it rests on, each with its place.
+"""The answer to one question: a summary of a sentence or two, and the lines that it rests on.
 
-Rule 1: a citation is a path, a line number and a piece of exactly that line, all three from a tool's result.
+Rule 1: what is cited is in `Seen.lines`, so a tool has shown it.
 Rule 2: what was not found is said, with what was looked for.
 """
 
@@ -8,53 +8,39 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from itertools import groupby
 from types import MappingProxyType
 from typing import Final
 
-from geartrain.models._evidence import Finding, Kind, file_factor, is_definition, is_prose, kind_of, rank
+from geartrain.models._evidence import Finding, Kind, file_factor, is_prose, kind_of, rank, strength
 from geartrain.models._observed import Seen
 from geartrain.models._question import Aim, Question
-from geartrain.models._scope import body, definition_of, documented, enclosing, title_of
+from geartrain.models._quoting import QUOTE_CHARS_MAX, Citation, Section, bare, counted, excerpt, joined, sentence, some
+from geartrain.models._scope import body, definition_of, documented, enclosing
+from geartrain.models._syntax import is_definition, title_of
+from geartrain.models._words import forms
 
 CITATIONS_MAX: Final = 12
-QUOTE_CHARS_MAX: Final = 240
 
+# Folders that no author has written.
+_HIDDEN: Final = re.compile(r"(?:^|/)(?:\.|__pycache__$)|\.(?:dist|egg)-info$")
+_NAMES_MAX: Final = 60
+_SNIPPET_LINES: Final = 12
 _PER_FILE_MAX: Final = 4
+_BEST_FILE_MAX: Final = 6
 _SCORE_SHARE_MIN: Final = 0.33
 _LITERAL_DEFAULT: Final = re.compile(
+    r"^\s*#\s*define\s+\w+\s+\S+|"
     r"\b\w+\s*(?::\s*[\w.\[\] |\"']{1,50})?\s*=\s*(?:[-+]?[\d_.]+(?:\s*(?:\*\*?|<<)\s*\d+)*|None|True|False|true|false|"
     r"null|\"[^\"]*\"|'[^']*'|[A-Z][\w.]*\([^()]*\)|[A-Z_]{3,})"
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Citation:
-    """A line to show: `note` says what it stands in, or what it is."""
-
-    path: str
-    line: int
-    text: str
-    note: str = ""
-
-    @property
-    def place(self) -> str:
-        """Path and line, as an editor takes them."""
-        return f"{self.path}:{self.line}"
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """The answer to one question."""
-
-    summary: str
-    citations: tuple[Citation, ...] = ()
-    found: bool = True
-
-
 def section_for(question: Question, seen: Seen) -> Section:
     """Return what is known about *question*."""
+    if question.about_file:
+        section = _about_file(question, seen)
+        if section is not None:
+            return section
     for aim, compose in _COMPOSERS.items():
         if aim in question.aims:
             section = compose(question, seen)
@@ -63,54 +49,54 @@ def section_for(question: Question, seen: Seen) -> Section:
     return _general(question, seen) or _nothing(question, seen)
 
 
-def rendered(section: Section) -> str:
-    """Return the section as Markdown."""
-    lines = [section.summary]
-    for path, group in groupby(section.citations, key=lambda citation: citation.path):
-        lines += ["", f"**{path}**", ""]
-        for citation in group:
-            note = f" ({citation.note})" if citation.note else ""
-            lines.append(f"- `{citation.place}`{note}: {quoted(citation.text, is_prose(path))}")
-    return "\n".join(lines)
-
-
-def quoted(text: str, prose: bool = False) -> str:
-    """Return *text* marked as a quotation: as code, or in quotation marks if it is prose."""
-    if prose:
-        return f"“{text}”"
-    ticks = "``" if "`" in text else "`"
-    pad = " " if "`" in text else ""
-    return f"{ticks}{pad}{text}{pad}{ticks}"
-
-
-def excerpt(text: str, question: Question) -> str:
-    """Return the piece of a line to quote: all of it, or of a long one what is around the question's words."""
-    text = text.strip()
-    if len(text) <= QUOTE_CHARS_MAX:
-        return text
-    lower = text.lower()
-    roots = [word[: max(4, len(word) - 2)] for term in question.strong for word in term.word.lower().split()]
-    found = [place for place in (lower.find(root) for root in roots) if place >= 0]
-    middle = min(found, default=0)
-    begin = max(text.rfind(". ", 0, middle) + 2 if ". " in text[:middle] else 0, middle - QUOTE_CHARS_MAX // 2)
-    end = text.find(". ", middle)
-    end = end + 1 if 0 <= end < begin + QUOTE_CHARS_MAX else begin + QUOTE_CHARS_MAX
-    return text[begin:end].strip()
-
-
 def _general(question: Question, seen: Seen) -> Section | None:
     chosen = _chosen(question, rank(question, seen))
     if not chosen:
         return None
     citations = _by_file(_cited(question, seen, chosen))
     if all(is_prose(finding.path) for finding in chosen[:3]):
+        citations = _by_file([*citations, *_completing(question, seen, chosen)])
         return Section(_prose_summary(question, chosen), citations)
     sentences = [_definition_sentence(question, seen, chosen)]
     if Aim.WHERE in question.aims or not sentences[0]:
         sentences.insert(0, _place_sentence(question, chosen))
     if Aim.DEFAULTS in question.aims:
         sentences.append(_defaults_sentence(question, chosen))
-    return Section(" ".join(filter(None, sentences)), citations)
+    return Section(" ".join(filter(None, sentences)), citations, _snippet(question, seen, chosen[0]))
+
+
+def _completing(question: Question, seen: Seen, chosen: Sequence[Finding]) -> Iterable[Citation]:
+    """Yield the lines before and after the best lines of prose, where a sentence runs over the end of a line."""
+    shown = {(finding.path, finding.line) for finding in chosen}
+    for finding in chosen[:4]:
+        lines, text = seen.lines[finding.path], finding.text.strip()
+        wanted = []
+        if text[:1].islower():
+            wanted.append(finding.line - 1)
+        if text and text[-1] not in '.!?:|”"' and finding.kind is Kind.PROSE:
+            wanted.append(finding.line + 1)
+        for number in wanted:
+            if lines.get(number, "").strip() and (finding.path, number) not in shown:
+                shown.add((finding.path, number))
+                yield _citation(question, seen, finding.path, number)
+
+
+def _snippet(question: Question, seen: Seen, finding: Finding) -> tuple[Citation, ...]:
+    """Return the code around the best finding, where a question wants to understand and not only to find."""
+    if not question.aims & {Aim.HOW, Aim.WHY, Aim.WHAT_IS} or Aim.WHERE in question.aims or is_prose(finding.path):
+        return ()
+    lines = seen.lines[finding.path]
+    first = last = finding.line
+    if finding.kind is not Kind.DEFINITION:
+        while first - 1 in lines and finding.line - first < _SNIPPET_LINES // 2:
+            first -= 1
+    while last + 1 in lines and last - first < _SNIPPET_LINES - 1:
+        last += 1
+    if finding.kind is Kind.DEFINITION:
+        last = max(
+            number for number, text in body(lines, first) if number <= last and (text.strip() or number == first)
+        )
+    return tuple(Citation(finding.path, number, lines[number][:QUOTE_CHARS_MAX]) for number in range(first, last + 1))
 
 
 def _chosen(question: Question, findings: Sequence[Finding]) -> list[Finding]:
@@ -124,7 +110,8 @@ def _chosen(question: Question, findings: Sequence[Finding]) -> list[Finding]:
             break
         text = " ".join(finding.text.split())
         in_file = sum(other.path == finding.path for other in chosen)
-        if not text or text in said or (in_file >= _PER_FILE_MAX and not one_file):
+        room = _BEST_FILE_MAX if finding.path == findings[0].path else _PER_FILE_MAX
+        if not text or text in said or (in_file >= room and not one_file):
             continue
         if finding.kind is Kind.IMPORT and Aim.WHERE not in question.aims:
             continue
@@ -142,7 +129,9 @@ def _citation(question: Question, seen: Seen, path: str, line: int, note: str = 
     if not note and not is_prose(path):
         inside = enclosing(path, lines, line)
         note = f"in `{inside}`" if inside else ""
-    return Citation(path, line, excerpt(lines[line], question), note)
+    said = documented(lines, line) if is_definition(path, lines[line]) else None
+    sentence = f"{sentence(said[1])} (line {said[0]})" if said else ""
+    return Citation(path, line, excerpt(lines[line], question), note, sentence)
 
 
 def _by_file(citations: Iterable[Citation]) -> tuple[Citation, ...]:
@@ -174,24 +163,30 @@ def _place_sentence(question: Question, chosen: Sequence[Finding]) -> str:
     for path, names in list(files.items())[:3]:
         inside = ", ".join(f"`{name}`" for name in names[:3])
         places.append(f"`{path}` ({inside})" if inside else f"`{path}`")
-    more = f", and {len(files) - 3} other files" if len(files) > 3 else ""
-    return f"What has to do with {_subject_of(question)} is mainly in {_joined(places)}{more}."
+    more = f", and {counted(len(files) - 3, 'other file')}" if len(files) > 3 else ""
+    return f"What has to do with {_subject_of(question)} is mainly in {joined(places)}{more}."
 
 
 def _definition_sentence(question: Question, seen: Seen, chosen: Sequence[Finding]) -> str:
     """Return what the best-documented definition among the best findings says about itself."""
-    candidates = [(finding.path, finding.line) for finding in chosen[:5] if finding.kind is Kind.DEFINITION]
+    candidates: list[tuple[str, int]] = [
+        (finding.path, finding.line) for finding in chosen[:5] if finding.kind is Kind.DEFINITION
+    ]
     for name in question.names:
-        place = definition_of(name, seen, lambda path: file_factor(path, question))
-        if place:
-            candidates.insert(0, place)
+        known = definition_of(name, seen, lambda path: file_factor(path, question))
+        if known:
+            candidates.insert(0, known)
+    best, said = -1.0, ""
     for path, line in candidates:
         lines = seen.lines[path]
-        name = title_of(path, lines[line])
-        document = documented(lines, line)
-        if name and document:
-            return f"`{name}` (`{path}:{line}`) is documented as “{document[1]}” (`{path}:{document[0]}`)."
-    return ""
+        name, document = title_of(path, lines[line]), documented(lines, line)
+        text = f"{name} {document[1]}" if document else name
+        value = sum(strength(term, text, forms(text)) for term in question.strong)
+        if value > best:
+            best, said = value, f"`{name}` is defined in `{path}:{line}`."
+            if document:
+                said = f"`{name}` (`{path}:{line}`) is documented as {sentence(document[1])} (`{path}:{document[0]}`)."
+    return said
 
 
 def _defaults_sentence(question: Question, chosen: Sequence[Finding]) -> str:
@@ -199,20 +194,27 @@ def _defaults_sentence(question: Question, chosen: Sequence[Finding]) -> str:
     wanted = [term for term in question.strong if term.word not in {"default", "defaults"}]
     words = {piece[:4] for term in wanted for piece in re.findall(r"[a-z]+", term.word.lower())}
     for finding in chosen:
+        if re.match(r"^\s{8,}[\w.]+ = ", finding.text):
+            continue
         for match in _LITERAL_DEFAULT.finditer(finding.text):
             text = match.group().strip()
             if any(word in text.lower() for word in words):
                 stated.setdefault(text, f"{finding.path}:{finding.line}")
-    if not stated:
-        return "No line that was read states a default as a plain value."
     shown = [f"`{text}` (`{place}`)" for text, place in list(stated.items())[:5]]
-    return f"Defaults stated there: {_joined(shown)}."
+    for finding in chosen:
+        if len(shown) < 5 and re.search(
+            r"\bdefaults? (?:to|is|are|value)\b|\bby default\b", finding.text, re.IGNORECASE
+        ):
+            shown.append(f"“{excerpt(finding.text, question)}” (`{finding.path}:{finding.line}`)")
+    if not shown:
+        return "No line that was read states a default as a plain value."
+    return f"Defaults stated there: {joined(shown)}."
 
 
 def _prose_summary(question: Question, chosen: Sequence[Finding]) -> str:
-    best = chosen[0]
+    best = next((finding for finding in chosen if finding.kind is not Kind.HEADING), chosen[0])
     files = list(dict.fromkeys(finding.path for finding in chosen))
-    where = _joined([f"`{path}`" for path in files[:3]])
+    where = joined([f"`{path}`" for path in files[:3]])
     more = f" and {len(files) - 3} more" if len(files) > 3 else ""
     lead = f"About {_subject_of(question)}, most is said in {where}{more}."
     return f"{lead} The closest line: “{excerpt(best.text, question)}” (`{best.path}:{best.line}`)."
@@ -228,7 +230,7 @@ def _exceptions(question: Question, seen: Seen) -> Section | None:
     inside = list(body(lines, start))
     raised: dict[str, list[int]] = {}
     for number, text in inside:
-        found = re.search(r"(?:^|[\s;{(])(?:raise|throw(?:\s+new)?)\s+([A-Za-z_][\w.]*)", text)
+        found = re.search(r"(?:^\s*|[;{:)]\s*)(?:raise|throw(?:\s+new)?)\s+([A-Za-z_]\w*(?:\.\w+)*)", text)
         if found:
             raised.setdefault(found.group(1), []).append(number)
     span = f"`{path}`, lines {start} to {inside[-1][0]}"
@@ -242,7 +244,7 @@ def _exceptions(question: Question, seen: Seen) -> Section | None:
     if not raised:
         summary = f"`{name}` has no `raise` or `throw` of its own in what was read of it ({span})."
     else:
-        names = _joined([f"`{error}`" for error in raised])
+        names = joined([f"`{error}`" for error in raised])
         summary = f"`{name}` raises {names} ({span}). What the functions raise that it calls is not counted."
     return Section(summary, _by_file(citations[:CITATIONS_MAX]))
 
@@ -267,7 +269,7 @@ def _callers(question: Question, seen: Seen) -> Section | None:
         return None
     files = list(dict.fromkeys(path for _, path, _ in shown))
     what = "called" if calls else "mentioned, but not called with parentheses,"
-    where = _joined([f"`{path}`" for path in files[:4]])
+    where = joined([f"`{path}`" for path in files[:4]])
     more = f" and {len(files) - 4} more files" if len(files) > 4 else ""
     lines_word = "line" if len(shown) == 1 else "lines"
     summary = f"`{name}` is {what} on {len(shown)} {lines_word} found: in {where}{more}."
@@ -275,6 +277,33 @@ def _callers(question: Question, seen: Seen) -> Section | None:
     citations = [_citation(question, seen, *place, "definition")] if place else []
     citations += [_citation(question, seen, path, number) for _, path, number in shown]
     return Section(summary, _by_file(citations[:CITATIONS_MAX]))
+
+
+def _about_file(question: Question, seen: Seen) -> Section | None:
+    """Return what a file says of itself, how long it is, and what it defines."""
+    path = next((known for known in seen.read if any(_same_file(known, wanted) for wanted in question.paths)), None)
+    lines = seen.lines.get(path, {}) if path else {}
+    if path is None or not lines:
+        return None
+    sentences = []
+    length = seen.lengths.get(path)
+    if length is not None:
+        sentences.append(f"`{path}` has {counted(length, 'line')}.")
+    elif path in seen.sizes:
+        sentences.append(f"`{path}` has {seen.sizes[path]} bytes.")
+    citations = []
+    opening = _opening(path, lines)
+    if opening is not None:
+        citations.append(_citation(question, seen, path, opening))
+        sentences.append(f"In its own words: {sentence(bare(lines[opening].strip()))} (`{path}:{opening}`).")
+    defined = [n for n, text in sorted(lines.items()) if kind_of(path, text) in {Kind.DEFINITION, Kind.HEADING}]
+    margin = [number for number in defined if not lines[number][:1].isspace()] or defined
+    citations += [_citation(question, seen, path, number) for number in margin]
+    return Section(" ".join(sentences) or f"`{path}` was read.", tuple(citations[:CITATIONS_MAX]))
+
+
+def _same_file(known: str, wanted: str) -> bool:
+    return known == wanted or known.endswith("/" + wanted)
 
 
 def _overview(question: Question, seen: Seen) -> Section | None:
@@ -286,7 +315,7 @@ def _overview(question: Question, seen: Seen) -> Section | None:
     if not citations:
         return _files(question, seen)
     first = citations[0]
-    summary = f"In its own words: “{first.text}” (`{first.place}`). {_contents(seen)}"
+    summary = f"In its own words: {sentence(bare(first.text))} (`{first.place}`). {_contents(seen)}"
     return Section(summary, tuple(citations[:CITATIONS_MAX]))
 
 
@@ -305,7 +334,7 @@ def _opening(path: str, lines: dict[int, str]) -> int | None:
             in_comment = not in_comment or text.count('"""') == 2
         words = re.findall(r"[A-Za-z]{2,}", text)
         badge = text.startswith(("[!", "![", "<", "#!", "# -*-", "=", "---", "Copyright"))
-        if len(words) < 4 or badge or text.startswith("#"):
+        if len(words) < (2 if comment and number < 4 else 4) or badge or text.startswith("#"):
             continue
         if is_prose(path) or comment or in_comment:
             return number
@@ -313,41 +342,30 @@ def _opening(path: str, lines: dict[int, str]) -> int | None:
 
 
 def _contents(seen: Seen) -> str:
-    top_folders = sorted(folder for folder in seen.folders if "/" not in folder)
+    top_folders = sorted(folder for folder in seen.folders if "/" not in folder and not _HIDDEN.search(folder))
     top_files = sorted(path for path in seen.files if "/" not in path)
     pieces = []
     if top_folders:
-        pieces.append(f"{_counted(len(top_folders), 'folder')} ({_some(top_folders)})")
+        pieces.append(f"{counted(len(top_folders), 'folder')} ({some(top_folders)})")
     if top_files:
-        pieces.append(f"{_counted(len(top_files), 'file')} ({_some(top_files)})")
+        pieces.append(f"{counted(len(top_files), 'file')} ({some(top_files)})")
     return f"At the top there are {' and '.join(pieces)}." if pieces else ""
 
 
 def _files(question: Question, seen: Seen) -> Section | None:
     del question
-    contents = _contents(seen)
-    return Section(contents) if contents else None
+    folders = [f"- `{folder}/`" for folder in sorted(seen.folders) if not _HIDDEN.search(folder)]
+    names = [*folders, *(f"- `{path}`" for path in sorted(seen.files))]
+    if not names:
+        return None
+    more = [f"- and {len(names) - _NAMES_MAX} more"] if len(names) > _NAMES_MAX else []
+    return Section("\n".join([_contents(seen), "", *names[:_NAMES_MAX], *more]))
 
 
 def _nothing(question: Question, seen: Seen) -> Section:
     looked = ", ".join(f"“{term.word}”" for term in question.strong[:6]) or "anything to look for"
     there = _contents(seen) or "No file was seen."
-    return Section(f"Nothing was found for this question. Searched for: {looked}. {there}", found=False)
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def _some(names: Sequence[str]) -> str:
-    shown = ", ".join(f"`{name}`" for name in names[:8])
-    return f"{shown}, …" if len(names) > 8 else shown
-
-
-def _joined(items: Sequence[str]) -> str:
-    if len(items) < 2:
-        return "".join(items)
-    return f"{', '.join(items[:-1])} and {items[-1]}"
+    return Section(f"Nothing was found for this question. Searched for: {looked}. {there}")
 
 
 _COMPOSERS: Final = MappingProxyType[Aim, Callable[[Question, Seen], Section | None]](

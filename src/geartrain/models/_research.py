@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from geartrain.machine import RequestedCall
-from geartrain.models._evidence import Finding, Kind, file_factor, is_prose, rank
+from geartrain.models._evidence import CAPITALS, Finding, Kind, file_factor, is_prose, rank, strength
 from geartrain.models._observed import Seen
 from geartrain.models._question import Aim, Question, Term
-from geartrain.models._scope import definition_of, name_defined
+from geartrain.models._scope import definition_of
+from geartrain.models._syntax import title_of
 from geartrain.models._toolbox import Role, Toolbox
 from geartrain.models._words import forms
 
@@ -25,8 +26,11 @@ STAGES: Final = 4
 
 _HITS_FEW: Final = 12
 _HITS_SOME: Final = 30
+_HITS_MANY: Final = 50
+# Tools take patterns of about 500 characters; ours are put between others.
+_PATTERN_CHARS_MAX: Final = 360
 _WINDOW_LINES: Final = 36
-_BODY_LINES: Final = 150
+_BODY_LINES: Final = 320
 _HEAD_LINES: Final = 40
 _READS_A_STAGE: Final = 5
 
@@ -40,6 +44,7 @@ _FRONT_FILES: Final = re.compile(
     r"(?:index|main|mod|lib|doc)\.\w+|(?:index|overview|about|introduction|contents)[^/]*)$",
     re.IGNORECASE,
 )
+_CODE_FILES: Final = re.compile(r"\.(?:py|js|jsx|ts|tsx|go|rs|c|h|cc|cpp|hpp|java|rb|kt|swift|cs|php|sh|lua|ex)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +59,12 @@ class Situation:
         """Return a call that reads *count* lines of *path* from *start* on."""
         return self.box.call(Role.READ, path=path, start=max(1, start), count=count)
 
-    def search(self, pattern: str, results: int, path: str = "") -> RequestedCall | None:
-        """Return a call that searches for *pattern*, in *path* only if one is given."""
-        if path:
-            return self.box.call(Role.SEARCH, pattern=pattern, path=path, results=results)
-        return self.box.call(Role.SEARCH, pattern=pattern, results=results)
+    def search(self, pattern: str, results: int) -> RequestedCall | None:
+        """Return a call that searches for *pattern*, whatever the case."""
+        call = self.box.call(Role.SEARCH, pattern=pattern, results=results, ignore_case=True)
+        if call is None or "ignore_case" in call.arguments or "case_insensitive" in call.arguments:
+            return call
+        return self.box.call(Role.SEARCH, pattern=f"(?i){pattern}", results=results)
 
 
 Planned = Iterator[RequestedCall | None]
@@ -104,9 +110,15 @@ def _first_searches(now: Situation) -> Planned:
     question = now.question
     yield now.box.call(Role.LIST, path=".")
     # A path from the question may not exist, and failures are counted: one try, the others once they were seen.
-    if question.paths and not question.paths[0].endswith("/"):
-        yield now.read(question.paths[0], 1, _HEAD_LINES)
+    for path in question.paths[:1]:
+        is_file = "." in path.rpartition("/")[2]
+        count = _BODY_LINES if question.about_file else _HEAD_LINES
+        yield now.read(path, 1, count) if is_file else now.box.call(Role.LIST, path=path.rstrip("/"))
     if question.aims & {Aim.OVERVIEW, Aim.FILES}:
+        return
+    if question.about_file:
+        # The file may be anywhere; what names it leads to its folder.
+        yield from (now.search(re.escape(term.root or term.word), _HITS_FEW) for term in question.strong[:2])
         return
     for name in question.names[:2]:
         yield now.search(rf"{_DEFINES}\*?{re.escape(name)}\b", _HITS_FEW)
@@ -125,16 +137,12 @@ def _first_searches(now: Situation) -> Planned:
 
 
 def _meetings(now: Situation, terms: list[Term]) -> Planned:
-    """Search for lines in which the two most telling words meet, in either order."""
-    words = [term for term in terms if len(parts_of(term)) == 1][:3]
+    """Search for lines in which two of the telling words meet, or words that answer for them, in either order."""
+    words = [term.wide_pattern for term in terms if " " not in term.word][:4]
     if len(words) > 1:
-        first, second = words[0].pattern, words[1].pattern
-        yield now.search(f"(?:{first}).*(?:{second})|(?:{second}).*(?:{first})", _HITS_SOME)
-
-
-def parts_of(term: Term) -> list[str]:
-    """Return the words of a term as they were written."""
-    return term.word.split()
+        others = ["|".join(words[:index] + words[index + 1 :]) for index in range(len(words))]
+        pairs = [f"(?:{word}).*(?:{other})" for word, other in zip(words, others, strict=True)]
+        yield now.search(_fitting(pairs), _HITS_MANY)
 
 
 def _first_reads(now: Situation) -> Planned:
@@ -143,11 +151,13 @@ def _first_reads(now: Situation) -> Planned:
         yield from _overview_reads(now)
         return
     yield from _seen_paths(now)
+    if question.about_file:
+        return
     yield from _bodies(now)
     if seen.count < _HITS_FEW:
-        words = frozenset(stem for term in question.strong for stem in term.related)
+        words = dict.fromkeys(stem for term in question.strong for stem in term.related)
         if words:
-            yield now.search("|".join(rf"\b{re.escape(word)}" for word in sorted(words)[:8]), _HITS_SOME)
+            yield now.search(_fitting(rf"\b{re.escape(word)}" for word in list(words)[:8]), _HITS_SOME)
         yield from _likely_folders(now)
     yield from _windows(now, rank(question, seen))
 
@@ -157,7 +167,7 @@ def _follow_names(now: Situation) -> Planned:
     if question.aims & {Aim.OVERVIEW, Aim.FILES}:
         yield from _overview_reads(now)
         return
-    findings = rank(question, seen)
+    findings = [] if question.about_file else rank(question, seen)
     if Aim.CALLERS not in question.aims:
         for name in _discovered(question, findings):
             yield now.search(rf"\b{re.escape(name)}\b\s*(?::[^=]*)?=|{_DEFINES}{re.escape(name)}\b", _HITS_FEW)
@@ -167,7 +177,7 @@ def _follow_names(now: Situation) -> Planned:
 
 
 def _last_reads(now: Situation) -> Planned:
-    if not now.question.aims & {Aim.OVERVIEW, Aim.FILES}:
+    if not now.question.aims & {Aim.OVERVIEW, Aim.FILES} and not now.question.about_file:
         yield from _windows(now, rank(now.question, now.seen)[:12])
 
 
@@ -180,7 +190,17 @@ _STAGES: Final[tuple[Callable[[Situation], Planned], ...]] = (
 
 
 def _any_of(terms: Iterable[Term]) -> str:
-    return "|".join(term.pattern for term in list(terms)[:5])
+    return _fitting([term.pattern for term in terms][:5])
+
+
+def _fitting(choices: Iterable[str]) -> str:
+    """Return a pattern of as many *choices* as tools take."""
+    pattern = ""
+    for choice in choices:
+        longer = f"{pattern}|{choice}" if pattern else choice
+        if len(longer) <= _PATTERN_CHARS_MAX:
+            pattern = longer
+    return pattern
 
 
 def _seen_paths(now: Situation) -> Planned:
@@ -188,7 +208,7 @@ def _seen_paths(now: Situation) -> Planned:
     for wanted in now.question.paths:
         for path in now.seen.files:
             if path != wanted and path.endswith("/" + wanted):
-                yield now.read(path, 1, _HEAD_LINES)
+                yield now.read(path, 1, _BODY_LINES if now.question.about_file else _HEAD_LINES)
                 break
 
 
@@ -196,15 +216,13 @@ def _bodies(now: Situation) -> Planned:
     """Read the whole of what the question names: what it raises or does stands in its body."""
     if not now.question.aims & {Aim.EXCEPTIONS, Aim.HOW, Aim.WHAT_IS, Aim.WHY}:
         return
-    long = Aim.EXCEPTIONS in now.question.aims
+    # Read in one piece: a second one might begin after the end of the file, and failures are counted.
+    count = _BODY_LINES if Aim.EXCEPTIONS in now.question.aims else _WINDOW_LINES * 2
     for name in now.question.names[:2]:
         place = definition_of(name, now.seen, lambda path: file_factor(path, now.question))
         if place:
             path, line = place
-            known = now.seen.read.get(path, set())
-            for start in range(line, line + (2 if long else 1) * _BODY_LINES, _BODY_LINES):
-                if start not in known:
-                    yield now.read(path, start, _BODY_LINES if long else _WINDOW_LINES * 2)
+            yield now.read(path, line, count)
 
 
 def _windows(now: Situation, findings: list[Finding]) -> Planned:
@@ -231,17 +249,18 @@ def _windows(now: Situation, findings: list[Finding]) -> Planned:
 def _discovered(question: Question, findings: list[Finding]) -> list[str]:
     """Return names that were found in the best lines, have to do with the question, and were not asked for."""
     names: dict[str, None] = {}
-    wanted = frozenset(form for term in question.strong for form in term.forms)
-    for finding in findings[:10]:
+    for finding in findings[:12]:
         if is_prose(finding.path):
             continue
-        own = name_defined(finding.text)
+        own = title_of(finding.path, finding.text)
         candidates = [own] if own else []
-        candidates += re.findall(r"\b_*[A-Z][A-Z0-9_]{3,}\b", finding.text)
+        candidates += CAPITALS.findall(finding.text)
         for name in candidates:
-            if len(name) > 3 and name not in question.names and not wanted.isdisjoint(forms(name)):
+            said = any(strength(term, name, forms(name)) > 0.5 for term in question.strong)
+            if len(name) > 3 and name not in question.names and said:
                 names.setdefault(name)
-    return list(names)[:3]
+    # What is written in capitals has a value somewhere; the rest may only be near.
+    return sorted(names, key=lambda name: not name.isupper())[:3]
 
 
 def _likely_folders(now: Situation) -> Planned:
@@ -261,11 +280,10 @@ def _overview_reads(now: Situation) -> Planned:
     for folder in (listed or list(seen.folders)[:3])[:3]:
         yield now.box.call(Role.LIST, path=folder)
     others = [path for path in seen.files if path not in front]
-    prose = [path for path in others if is_prose(path) and "." in path]
-    code = [path for path in others if re.search(r"\.(?:py|js|ts|go|rs|c|h|java|rb)$", path)]
-    if len(front) < 2:
-        for path in (prose or code)[:6]:
-            yield now.read(path, 1, _HEAD_LINES // 4)
+    texts = [path for path in others if is_prose(path) and "." in path]
+    code = [path for path in others if _CODE_FILES.search(path) and file_factor(path, now.question) == 1.0]
+    for path in (*texts, *code)[: max(0, 6 - len(front))]:
+        yield now.read(path, 1, _HEAD_LINES // 4)
 
 
 def _front_order(path: str) -> tuple[int, int, str]:

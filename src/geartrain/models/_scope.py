@@ -10,32 +10,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from geartrain.models._evidence import is_definition
 from geartrain.models._observed import Seen
+from geartrain.models._syntax import is_definition, title_of
 
-_NAME_DEFINED: Final = re.compile(
-    r"(?:def|class|func|function\*?|fn|struct|enum|interface|trait|impl|type|union|record|object|protocol|namespace|"
-    r"macro_rules!|#\s*define|defmodule|defp|defun|module)\s+(?:\([^)]*\)\s*)?\*?([A-Za-z_]\w*(?:::\w+)*)"
-)
-_CONSTANT_NAME: Final = re.compile(r"^\s*(?:\w+\s+){0,3}(_*[A-Z][A-Z0-9_]{2,})\s*(?::[^=]*)?=")
-_C_NAME: Final = re.compile(r"(\w+)\s*\(")
 _BODY_LINES_MAX: Final = 600
 _DOCUMENTED_WITHIN: Final = 14
-
-
-def name_defined(text: str) -> str:
-    """Return the name that the line *text* defines, or an empty string."""
-    found = _NAME_DEFINED.search(text) or _CONSTANT_NAME.match(text)
-    return found.group(1) if found else ""
-
-
-def title_of(path: str, text: str) -> str:
-    """Return the name that a definition line gives, in C too; or an empty string."""
-    name = name_defined(text)
-    if name or not is_definition(path, text):
-        return name
-    found = _C_NAME.search(text)
-    return found.group(1) if found else ""
 
 
 def definition_of(name: str, seen: Seen, factor: Callable[[str], float]) -> tuple[str, int] | None:
@@ -111,7 +90,7 @@ def _comment_above(lines: Mapping[int, str], line: int) -> tuple[int, str] | Non
     first: tuple[int, str] | None = None
     for number in range(line - 1, line - 1 - _DOCUMENTED_WITHIN, -1):
         text = lines.get(number, "").strip()
-        if not text.startswith(("#", "//", "/*", "*", "--", ";;")):
+        if not re.match(r"#(?!\s*(?:if|el|end|def|undef|pragma|include|error))|//|/\*|\*|--|;;", text):
             break
         said = text.lstrip("#/*-; ").removesuffix("*/").strip()
         if len(said) > 8:

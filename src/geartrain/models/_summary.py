@@ -12,14 +12,22 @@ from typing import Final
 from geartrain.machine import Message
 
 SUMMARY_CHARS_MAX: Final = 2_000
-HEADING: Final = "Summary of the conversation so far."
+
+# What the machine writes in the user's place: a summary, and notices. None of it is a question.
+_SUMMARY: Final = "[Summary of "
+_NOTICES: Final = (_SUMMARY, "[This reply could not be used]", "[The handoff to ")
 
 _CITED: Final = re.compile(r"^(?:\./)?([^\s:*`][^:\n`]{0,300}?:\d{1,7}): ?(.{1,160})$")
 
 
 def is_summary(text: str) -> bool:
-    """Say whether *text* is, or holds, a summary of ours."""
-    return HEADING in text[:200]
+    """Say whether *text* of a user's message is a summary of what was said before."""
+    return text.startswith(_SUMMARY)
+
+
+def is_notice(text: str) -> bool:
+    """Say whether *text* of a user's message comes from the machine and asks nothing."""
+    return text.startswith(_NOTICES)
 
 
 def summary_of(messages: Sequence[Message]) -> str:
@@ -30,15 +38,14 @@ def summary_of(messages: Sequence[Message]) -> str:
         if is_summary(message.text):
             cited.extend(_citations(message.text))
             asked.extend(re.findall(r"^Asked: (.+)$", message.text, re.MULTILINE))
-        elif message.role == "user" and text:
+        elif message.role == "user" and text and not is_notice(text):
             asked.append(text[:300])
         elif message.role == "assistant" and text and not message.calls:
             answered.append(text[:300])
         elif message.role == "tool":
             used.append(message.tool)
             cited.extend(_citations(message.text))
-    lines = [HEADING]
-    lines += [f"Asked: {text}" for text in dict.fromkeys(asked[-4:])]
+    lines = [f"Asked: {text}" for text in dict.fromkeys(asked[-4:])]
     lines += [f"Answered: {text}" for text in answered[-2:]]
     if used:
         counts = ", ".join(f"{name} ({used.count(name)})" for name in dict.fromkeys(used) if name)

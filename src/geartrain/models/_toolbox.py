@@ -51,6 +51,7 @@ _PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "count": ("line_count", "count", "limit", "lines", "max_lines"),
         "pattern": ("pattern", "regex", "query", "text"),
         "results": ("max_results", "max_matches", "max_hits", "limit"),
+        "ignore_case": ("ignore_case", "case_insensitive"),
         "content": ("content", "text", "contents", "data"),
     }
 )
@@ -90,8 +91,8 @@ class Toolbox:
         return Role.READ in self.known or Role.SEARCH in self.known
 
     def role_of(self, tool: str) -> Role | None:
-        """Return the role of the tool called *tool*; None if it has none here."""
-        return next((role for role, spec in self.known.items() if spec.name == tool), None)
+        """Return the role of the tool called *tool*, also of one that was offered earlier; None if it has none."""
+        return _NAMES.get(tool.lower()) if all(spec.name != tool for spec in self.others) else None
 
     def call(self, role: Role, **meant: Any) -> RequestedCall | None:
         """Return a call of the tool of *role*; what is meant and the tool has no parameter for is left out."""

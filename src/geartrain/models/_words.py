@@ -76,6 +76,7 @@ _SYNONYMS: Final = (
     "lock mutex",
     "colour color",
     "length size count number long many",
+    "width size columns height dimension",
     "connection connect socket",
     "argument parameter arg param option",
     "message mail",
@@ -136,10 +137,10 @@ def forms(text: str) -> frozenset[str]:
     return frozenset(stems).union(as_written, reduced)
 
 
-def related(word: str) -> frozenset[str]:
-    """Return the words that answer for *word*, without itself."""
+def related(word: str) -> tuple[str, ...]:
+    """Return the words that answer for *word*, the closest first, without itself."""
     own = stem(word)
-    return frozenset(_RELATED.get(own, ())) - {word}
+    return tuple(other for other in _RELATED.get(own, ()) if stem(other) != own)
 
 
 def _singular(word: str) -> str:
