@@ -130,8 +130,8 @@ def _citation(question: Question, seen: Seen, path: str, line: int, note: str = 
         inside = enclosing(path, lines, line)
         note = f"in `{inside}`" if inside else ""
     said = documented(lines, line) if is_definition(path, lines[line]) else None
-    sentence = f"{sentence(said[1])} (line {said[0]})" if said else ""
-    return Citation(path, line, excerpt(lines[line], question), note, sentence)
+    said_of_it = f"{sentence(said[1])} (line {said[0]})" if said else ""
+    return Citation(path, line, excerpt(lines[line], question), note, said_of_it)
 
 
 def _by_file(citations: Iterable[Citation]) -> tuple[Citation, ...]:
