@@ -19,22 +19,24 @@ from geartrain.machine._events import (
     ToolStarted,
     WriteInDoubt,
 )
-from geartrain.machine._moves import arguments_problem, deny, doubt, go_on, let_through
+from geartrain.machine._moves import arguments_problem, deny, doubt, go_on, leave_in_doubt, let_through, not_done
 from geartrain.machine._run import Call
-from geartrain.machine._states import FAILURES, CallStatus, HoldKind, ReasonCode, ResultStatus, RunState
+from geartrain.machine._shorten import brief
+from geartrain.machine._states import ENDED, FAILURES, CallStatus, HoldKind, ReasonCode, ResultStatus, RunState
 from geartrain.machine._values import CallResult, PermissionDecision, RequestedCall, Verdict
 
 REMEMBERED_KEPT = 100
+_BY_PERSON = ("approved", "denied", "expired")
+_NOT_SEEN = (ResultStatus.TIMED_OUT, ResultStatus.CANCELLED, ResultStatus.IN_DOUBT)
 _WAITING_FOR_POLICY = (CallStatus.PROPOSED, CallStatus.APPROVED)
 
 
 def _moved(draft: Draft) -> None:
     """Go on after calls have changed: an ending run ends once idle, another goes where its calls lead."""
-    if draft.run.ending is not None:
-        if draft.run.state not in (RunState.FINISHED, RunState.FAILED, RunState.CANCELLED):
-            end_if_idle(draft)
-    else:
+    if draft.run.ending is None:
         go_on(draft)
+    elif draft.run.state not in ENDED:
+        end_if_idle(draft)
 
 
 def _record(draft: Draft, call: Call, decision: Any, by: str, reason: str = "", *, remember: bool = False) -> None:
@@ -44,28 +46,27 @@ def _record(draft: Draft, call: Call, decision: Any, by: str, reason: str = "", 
             tool=call.tool,
             arguments_digest=call.arguments_digest,
             decision=decision,
-            by=by,
+            by=brief(by),
             time=draft.now,
-            reason=reason,
+            reason=brief(reason),
             remember=remember,
         )
     )
 
 
 def on_permissions(draft: Draft, event: PermissionsEvaluated) -> None:
-    """Apply the policy's verdicts to the calls that waited for them."""
-    if draft.run.ending is not None:
-        raise Refused("it is ending")
-    waiting = [
-        (call, verdict)
-        for verdict in event.verdicts
-        if (call := draft.run.call(verdict.call_id)) and call.status in _WAITING_FOR_POLICY
-    ]
-    if not waiting:
+    """Apply the policy's verdicts to the calls that waited for them; a denial that ends the run ends this too."""
+    if event.evaluation and event.evaluation != draft.run.evaluations + 1:
+        raise Refused(f"evaluation {event.evaluation} is not awaited", duplicate=True)
+    waiting = {call.id for call in draft.run.calls if call.status in _WAITING_FOR_POLICY}
+    verdicts = {verdict.call_id: verdict for verdict in event.verdicts if verdict.call_id in waiting}
+    if not verdicts:
         raise Refused("no call waits for these verdicts", duplicate=True)
     draft.set(evaluations=draft.run.evaluations + 1)
-    for call, verdict in waiting:
-        _apply(draft, _stricter(draft, call, verdict), verdict)
+    for call in draft.run.calls:
+        verdict = verdicts.get(call.id)
+        if verdict is not None and draft.run.ending is None:
+            _apply(draft, _stricter(draft, call, verdict), verdict)
     _moved(draft)
 
 
@@ -76,7 +77,7 @@ def _stricter(draft: Draft, call: Call, verdict: Verdict) -> Call:
 
 
 def _apply(draft: Draft, call: Call, verdict: Verdict) -> None:
-    by = f"policy:{verdict.rule}" if verdict.rule else "policy"
+    by = brief(f"policy:{verdict.rule}" if verdict.rule else "policy")
     match verdict.verdict:
         case "allow":
             _record(draft, call, "allow", by, verdict.reason)
@@ -84,23 +85,29 @@ def _apply(draft: Draft, call: Call, verdict: Verdict) -> None:
         case "deny":
             _record(draft, call, "deny", by, verdict.reason)
             deny(draft, call, ReasonCode.TOOL_DENIED, verdict.reason, by)
+        case "invalid" if call.doubted:
+            leave_in_doubt(draft, call, f"cannot be run again: {verdict.reason}")
         case "invalid":
             result = CallResult(status=ResultStatus.ERROR, text=verdict.reason, size=len(verdict.reason))
             draft.finish_call(call, result)
             draft.set(tool_failures=draft.run.tool_failures + 1)
-        case "ask" if call.status is CallStatus.APPROVED or _remembered(draft, call):
+        case "ask" if call.approved:
+            _record(draft, call, "allow", by, "the approval given is valid")
+            let_through(draft, call)
+        case "ask" if (rule := _remembered(draft, call)) is not None:
+            _record(draft, call, "allow", rule.by, f"remembered since {rule.call_id}")
             let_through(draft, call)
         case "ask":
             _record(draft, call, "ask", by, verdict.reason)
             expires_at = draft.now + draft.spec.limits.approval_expiry_seconds
-            reason = verdict.reason or verdict.error
+            reason = brief(verdict.reason or verdict.error)
             draft.set_call(call, status=CallStatus.ASKED, expires_at=expires_at, reason=reason)
             draft.hold(HoldKind.APPROVAL, call.id, reason)
 
 
-def _remembered(draft: Draft, call: Call) -> bool:
+def _remembered(draft: Draft, call: Call) -> PermissionDecision | None:
     key = (call.tool, call.arguments_digest)
-    return any((rule.tool, rule.arguments_digest) == key for rule in draft.run.remembered)
+    return next((rule for rule in draft.run.remembered if (rule.tool, rule.arguments_digest) == key), None)
 
 
 def on_decided(draft: Draft, event: ApprovalDecided) -> None:
@@ -125,7 +132,7 @@ def on_decided(draft: Draft, event: ApprovalDecided) -> None:
     if event.remember:
         newest = draft.run.permission_decisions[-1]
         draft.set(remembered=(*draft.run.remembered, newest)[-REMEMBERED_KEPT:])
-    draft.set_call(call, status=CallStatus.APPROVED, expires_at=None)
+    draft.set_call(call, status=CallStatus.APPROVED, approved=True, expires_at=None)
     draft.lift(lambda hold: hold.call_id == call.id)
     _moved(draft)
 
@@ -134,14 +141,11 @@ def _asked(draft: Draft, call_id: str) -> Call:
     """Return the call if it waits for a decision; otherwise say what was decided, if anything was."""
     call = draft.run.call(call_id)
     if call is not None and call.status is CallStatus.ASKED:
-        if draft.run.ending is not None:
-            raise Refused("it is ending")
         return call
-    decision = next(
-        (d for d in reversed(draft.run.permission_decisions) if d.call_id == call_id and d.decision != "ask"),
-        None,
-    )
-    if decision is not None:
+    decisions = [d for d in draft.run.permission_decisions if d.call_id == call_id and d.decision != "ask"]
+    if decisions:
+        # A person's decision says more than what the policy made of it afterwards.
+        decision = max(decisions, key=lambda d: (d.decision in _BY_PERSON, d.time))
         raise Refused(f"call {call_id!r} is already decided: {decision.decision} by {decision.by}", duplicate=True)
     raise Refused(f"call {call_id!r} is not waiting for a decision")
 
@@ -160,31 +164,39 @@ def on_expired(draft: Draft, event: ApprovalExpired) -> None:
 def on_tool_started(draft: Draft, event: ToolStarted) -> None:
     """Journal that a write is about to start."""
     call = draft.need_call(event.call_id, CallStatus.RUNNING)
-    if draft.run.ending is not None or draft.stopped:
-        raise Refused("nothing new starts: it is ending" if draft.run.ending else "nothing new starts: it is held")
     if call.attempt != event.attempt or not call.barrier:
         raise Refused(f"attempt {event.attempt} of call {call.id!r} is not awaited as a write")
     draft.set_call(call, status=CallStatus.STARTED)
 
 
 def on_tool_finished(draft: Draft, event: ToolFinished) -> None:
-    """Give a call its result, or (`verify` found it not done) run it once more."""
+    """Give a call its result, unless that is not known: a started write is then in doubt."""
     call = _awaited(draft, event.call_id, event.attempt)
-    if call.status is CallStatus.VERIFYING and event.verdict == "not_done":
-        if draft.run.ending is not None:
-            text = "the write was not done"
-            draft.finish_call(call, CallResult(status=ResultStatus.NOT_STARTED, text=text, size=len(text)))
-        else:
-            draft.set_call(call, status=CallStatus.ALLOWED, attempt=call.attempt + 1)
-        _moved(draft)
-        return
+    if call.sub_agent:
+        raise Refused(f"call {call.id!r} is a sub-agent's: its run's end is awaited")
     if call.status is CallStatus.RUNNING and call.barrier and event.status is ResultStatus.OK:
         raise Refused(f"the write {call.id!r} was not journalled as started")
-    result = CallResult(status=event.status, text=event.text, size=event.size, artifact=event.artifact)
-    draft.finish_call(call, result)
-    if event.status in FAILURES:
-        draft.set(tool_failures=draft.run.tool_failures + 1)
+    if call.status is CallStatus.VERIFYING and event.verdict == "not_done":
+        not_done(draft, call)
+    elif _unseen(call, event):
+        doubt(draft, call, event.text)
+    else:
+        result = CallResult(status=event.status, text=event.text, size=event.size, artifact=event.artifact)
+        draft.finish_call(call, result)
+        if event.status in FAILURES:
+            draft.set(tool_failures=draft.run.tool_failures + 1)
     _moved(draft)
+
+
+def _unseen(call: Call, event: ToolFinished) -> bool:
+    """Whether an answer leaves open if a write was done: only an exception of the tool itself is a failure."""
+    match call.status:
+        case CallStatus.VERIFYING:
+            return event.verdict != "done"
+        case CallStatus.STARTED:
+            return event.status in _NOT_SEEN
+        case _:
+            return call.doubted
 
 
 def _awaited(draft: Draft, call_id: str, attempt: int) -> Call:
@@ -206,14 +218,13 @@ def on_in_doubt(draft: Draft, event: WriteInDoubt) -> None:
 def on_settled(draft: Draft, event: CallSettled) -> None:
     """Take a person's word for whether a write was done."""
     call = draft.need_call(event.call_id, CallStatus.IN_DOUBT)
-    if draft.run.ending is not None:
-        raise Refused("it is ending")
     by = event.by or event.source
     if event.done:
         text = event.text or "done, as found afterwards"
         draft.finish_call(call, CallResult(status=ResultStatus.OK, text=text, size=len(text), by=by))
     elif event.not_done == "run":
-        draft.set_call(call, status=CallStatus.APPROVED, attempt=call.attempt + 1)
+        _record(draft, call, "approved", by, event.text)
+        draft.set_call(call, status=CallStatus.APPROVED, attempt=call.attempt + 1, approved=True, doubted=False)
         draft.lift(lambda hold: hold.call_id == call.id)
     elif event.not_done == "skip":
         text = event.text or "it was not done, and is not to be"
@@ -232,8 +243,6 @@ def on_answered(draft: Draft, event: CallAnswered) -> None:
         raise Refused(f"call {call.id!r} already has its result ({call.result.status})", duplicate=True)
     if call.status in (CallStatus.STARTED, CallStatus.VERIFYING) and not call.external:
         raise Refused(f"the write {call.id!r} has started; its outcome is awaited")
-    if draft.run.ending is not None:
-        raise Refused("it is ending")
     result = CallResult(status=event.status, text=event.text, size=len(event.text), by=event.by or event.source)
     draft.finish_call(call, result)
     if event.status in FAILURES:
@@ -247,6 +256,7 @@ def on_sub_agent_ended(draft: Draft, event: SubAgentEnded) -> None:
     if not call.sub_agent:
         raise Refused(f"call {call.id!r} is no sub-agent's")
     charge(draft, event.usage, 0)
+    draft.set(tool_calls=draft.run.tool_calls + max(0, event.tool_calls))
     if event.state is RunState.FINISHED:
         result = CallResult(status=ResultStatus.OK, text=event.text, size=len(event.text))
     else:

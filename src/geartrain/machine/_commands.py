@@ -35,9 +35,10 @@ class CallModel(CommandBase, frozen=True, kw_only=True):
 
 
 class EvaluatePermissions(CommandBase, frozen=True, kw_only=True):
-    """Ask the policy about these calls."""
+    """Ask the policy about these calls. `evaluation` (from 1) goes into the event that answers."""
 
     call_ids: tuple[str, ...]
+    evaluation: int = 0
 
 
 class RunCall(CommandBase, frozen=True, kw_only=True):

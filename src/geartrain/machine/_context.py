@@ -7,12 +7,14 @@ Rule 3: what is dropped is counted, never silently lost: the journal has it.
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from msgspec.structs import replace
 
 from geartrain.machine._draft import Draft
 from geartrain.machine._run import Call
+from geartrain.machine._shorten import shortened
 from geartrain.machine._spec import ContextRules
 from geartrain.machine._states import ResultStatus
 from geartrain.machine._values import Artifact, CallResult, Message, ToolCall, Usage
@@ -20,7 +22,8 @@ from geartrain.machine._values import Artifact, CallResult, Message, ToolCall, U
 ARTIFACTS_KEPT: Final = 64
 # Characters of English text in a token, as the providers' own rule of thumb has it.
 CHARACTERS_PER_TOKEN: Final = 4
-SHORTENED: Final = "\n[… shortened to fit the context]"
+# More tokens than any model call uses: a figure above it is no figure, and sums stay far below what JSON holds.
+TOKENS_PLAUSIBLE: Final = 1_000_000_000
 
 
 def estimate_tokens(size: int) -> int:
@@ -36,14 +39,28 @@ def charge(draft: Draft, usage: Usage | None, reply_size: int) -> None:
             output_tokens=estimate_tokens(reply_size),
             estimated=True,
         )
-    elif usage.input_tokens < 0 or usage.output_tokens < 0 or not usage.cost >= 0:
+    elif not _plausible(usage):
         usage = Usage(
-            input_tokens=max(0, usage.input_tokens),
-            output_tokens=max(0, usage.output_tokens),
-            cost=usage.cost if usage.cost >= 0 else 0.0,
+            input_tokens=min(max(0, usage.input_tokens), TOKENS_PLAUSIBLE),
+            output_tokens=min(max(0, usage.output_tokens), TOKENS_PLAUSIBLE),
+            cost=usage.cost if 0 <= usage.cost < math.inf else 0.0,
             estimated=True,
         )
     draft.set(token_count=draft.run.token_count.plus(usage))
+
+
+def _plausible(usage: Usage) -> bool:
+    return (
+        0 <= usage.input_tokens <= TOKENS_PLAUSIBLE
+        and 0 <= usage.output_tokens <= TOKENS_PLAUSIBLE
+        and 0 <= usage.cost < math.inf
+    )
+
+
+def charge_lost(draft: Draft) -> None:
+    """Charge a model call whose reply nobody will see: its input, estimated."""
+    tokens = estimate_tokens(draft.run.messages_size)
+    draft.set(token_count=draft.run.token_count.plus(Usage(input_tokens=tokens, estimated=True)))
 
 
 def say(draft: Draft, *messages: Message) -> None:
@@ -128,43 +145,86 @@ def groups(messages: tuple[Message, ...]) -> list[list[Message]]:
     return grouped
 
 
+def fits(draft: Draft, text: str) -> bool:
+    """Whether an input has room beside the system prompt and the pinned messages."""
+    fixed = sum(message.size() for message in draft.run.messages if message.role == "system" or message.pinned)
+    return fixed + Message(role="user", text=text).size() <= draft.spec.context.bytes
+
+
+def _newest_input(messages: tuple[Message, ...]) -> int:
+    """Return the position of the newest message that somebody said to the run, or -1."""
+    for position in range(len(messages) - 1, -1, -1):
+        if messages[position].role == "user" and not messages[position].note:
+            return position
+    return -1
+
+
 def keep_window(draft: Draft, rules: ContextRules) -> None:
-    """Drop the oldest messages until the context is within its bounds; shorten what alone is too large."""
+    """Drop the oldest messages until the context is within its bounds; shorten what alone is too large.
+
+    The newest unit is kept whole in number. What may neither be dropped nor shortened may still be too large.
+    """
     run = draft.run
     if len(run.messages) <= rules.messages and run.messages_size <= rules.bytes:
         return
     units = groups(run.messages)
-    newest_input = max((i for i, unit in enumerate(units) if unit[0].role == "user"), default=0)
-    count, size, dropped = len(run.messages), run.messages_size, 0
-    kept: list[list[Message]] = []
+    newest = _newest_input(run.messages)
+    count, size, start = len(run.messages), run.messages_size, 0
+    kept: list[Message] = []
     for position, unit in enumerate(units):
         over = count > rules.messages or size > rules.bytes
-        needed = unit[0].role == "system" or unit[0].pinned or position in (newest_input, len(units) - 1)
-        if over and not needed:
+        wanted = unit[0].role == "system" or unit[0].pinned or start == newest or position == len(units) - 1
+        start += len(unit)
+        if over and not wanted:
             count -= len(unit)
             size -= sum(message.size() for message in unit)
-            dropped += len(unit)
         else:
-            kept.append(unit)
-    messages = tuple(message for unit in kept for message in unit)
+            kept.extend(unit)
+    messages = tuple(kept)
     if size > rules.bytes:
-        messages = _shortened(messages, rules.bytes)
+        messages = _fitted(messages, rules.bytes)
         size = sum(message.size() for message in messages)
-    draft.set(messages=messages, messages_size=size, messages_dropped=run.messages_dropped + dropped)
+    dropped = run.messages_dropped + len(run.messages) - count
+    draft.set(messages=messages, messages_size=size, messages_dropped=dropped)
 
 
-def _shortened(messages: tuple[Message, ...], room: int) -> tuple[Message, ...]:
-    """Cut the longest tool results down to one length, so that all together fit."""
-    tools = [message for message in messages if message.role == "tool"]
-    others = sum(message.size() for message in messages if message.role != "tool")
-    overhead = sum(message.size() - len(message.text) for message in tools)
-    each = max(0, (room - others - overhead) // max(1, len(tools)) - len(SHORTENED))
-    return tuple(
-        replace(message, text=message.text[:each] + SHORTENED)
-        if message.role == "tool" and len(message.text) > each + len(SHORTENED)
-        else message
-        for message in messages
+def _fitted(messages: tuple[Message, ...], room: int) -> tuple[Message, ...]:
+    """Cut tool results, if that is not enough all words that may be cut, and at last the arguments of calls."""
+    cut = _shortened(messages, room, frozenset(i for i, m in enumerate(messages) if m.role == "tool" and not m.pinned))
+    if sum(message.size() for message in cut) <= room:
+        return cut
+    newest = _newest_input(messages)
+    words = frozenset(
+        i for i, message in enumerate(messages) if message.role != "system" and not message.pinned and i != newest
     )
+    cut = _shortened(messages, room, words)
+    if sum(message.size() for message in cut) <= room:
+        return cut
+    return _shortened(tuple(map(_without_arguments, messages)), room, words)
+
+
+def _shortened(messages: tuple[Message, ...], room: int, chosen: frozenset[int]) -> tuple[Message, ...]:
+    """Cut the longest of the *chosen* messages down to one length, so that all together fit."""
+    fixed = sum(message.size() - (len(message.text) if i in chosen else 0) for i, message in enumerate(messages))
+    lengths = sorted(len(messages[i].text) for i in chosen)
+    left, each = max(0, room - fixed), 0
+    for position, length in enumerate(lengths):
+        each = left // (len(lengths) - position)
+        if length > each:
+            break
+        left -= length
+    return tuple(
+        replace(message, text=shortened(message.text, each)) if i in chosen and len(message.text) > each else message
+        for i, message in enumerate(messages)
+    )
+
+
+def _without_arguments(message: Message) -> Message:
+    """Take out the arguments of calls: the calls are long made, and the journal has them."""
+    if message.pinned or not message.calls:
+        return message
+    calls = tuple(replace(call, arguments="{}") if len(call.arguments) > 2 else call for call in message.calls)
+    return replace(message, calls=calls)
 
 
 def halve_window(draft: Draft) -> bool:
@@ -195,22 +255,27 @@ def summarisable(draft: Draft) -> int:
     share = rules.summarise_share * (run.tokens_left or 0)
     if turns <= rules.summarise_turns and not (run.tokens_left is not None and turns > 2 and tokens > share):
         return 0
-    newest_input = max((i for i, unit in enumerate(units) if unit[0].role == "user"), default=len(units))
-    return sum(len(unit) for unit in units[: min(len(units) // 2, newest_input)])
+    oldest = sum(len(unit) for unit in units[: len(units) // 2])
+    newest = _newest_input(run.messages)
+    # Positions count the system prompt, which is not summarised: the message before the newest input is the last.
+    return oldest if newest < 0 else min(oldest, newest - 1)
 
 
 def replace_by_summary(draft: Draft, count: int, summary: str) -> bool:
     """Put *summary* in the place of the oldest *count* messages; return False if it is no use.
 
-    Pinned messages among them stay, in front of the summary. A summary that is empty, or no shorter than what it
-    replaces, is none.
+    A count that would part a call from its result is rounded down. Pinned messages stay, in front of the summary. A
+    summary that is empty, or no shorter than what it replaces, is none.
     """
     run = draft.run
+    count = max(0, count)
+    while count and count + 1 < len(run.messages) and run.messages[count + 1].role == "tool":
+        count -= 1
     system, oldest, rest = run.messages[:1], run.messages[1 : 1 + count], run.messages[1 + count :]
     pinned = tuple(message for message in oldest if message.pinned)
     replaced = sum(message.size() for message in oldest if not message.pinned)
     text = summary.strip()
-    note = Message(role="user", text=f"[Summary of the conversation so far]\n{text}", turn=run.turn_count)
+    note = Message(role="user", text=f"[Summary of the conversation so far]\n{text}", turn=run.turn_count, note=True)
     if not text or note.size() >= replaced:
         return False
     messages = (*system, *pinned, note, *rest)

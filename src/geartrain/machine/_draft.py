@@ -7,8 +7,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from geartrain.machine._run import Call, Run
+from geartrain.machine._shorten import brief, shortened
 from geartrain.machine._spec import AgentSpec
-from geartrain.machine._states import ENDED, IN_PROGRESS, CallStatus, HoldKind, RunState
+from geartrain.machine._states import ENDED, IN_PROGRESS, STOPPING, CallStatus, HoldKind, RunState
 from geartrain.machine._values import CallResult, Hold, PermissionDecision
 
 # Decisions kept in the run itself; all of them are in the journal.
@@ -56,9 +57,13 @@ class Draft:
         return changed
 
     def finish_call(self, call: Call, result: CallResult) -> None:
-        """Give a call its one result; whatever held the run for it is lifted."""
+        """Give a call its one result, trimmed to what the context takes; whatever held the run for it is lifted."""
+        room = self.spec.context.result_bytes
+        if len(result.text) > room:
+            result = replace(result, text=shortened(result.text, room), size=max(result.size, len(result.text)))
         self.set_call(call, status=CallStatus.DONE, result=result)
-        self.lift(lambda hold: hold.call_id == call.id)
+        if self.run.holds:
+            self.lift(lambda hold: hold.call_id == call.id)
         if len(self.run.calls) > 1 and self.spec.consult == "each_result":
             self.set(unconsulted=self.run.unconsulted + 1)
 
@@ -74,9 +79,18 @@ class Draft:
         return call
 
     def hold(self, kind: HoldKind, call_id: str = "", reason: str = "") -> None:
-        """Add a reason why the run is suspended."""
-        if not any(hold.kind is kind and hold.call_id == call_id for hold in self.run.holds):
-            self.set(holds=(*self.run.holds, Hold(kind=kind, call_id=call_id, reason=reason)))
+        """Add a reason why the run is suspended. One that stops the run also takes back writes not yet started."""
+        if any(hold.kind is kind and hold.call_id == call_id for hold in self.run.holds):
+            return
+        self.set(holds=(*self.run.holds, Hold(kind=kind, call_id=call_id, reason=brief(reason))))
+        if kind in STOPPING:
+            self.take_back_writes()
+
+    def take_back_writes(self) -> None:
+        """Make writes that were to start, and have not been journalled as started, wait again."""
+        for call in self.run.calls:
+            if call.status is CallStatus.RUNNING and call.barrier:
+                self.set_call(call, status=CallStatus.ALLOWED)
 
     def lift(self, which: Any) -> bool:
         """Take away the holds for which *which* is true; return whether there were any."""
@@ -93,7 +107,7 @@ class Draft:
     @property
     def stopped(self) -> bool:
         """Whether nothing new may start: paused, out of budget or quarantined."""
-        return any(hold.kind in (HoldKind.PAUSED, HoldKind.BUDGET, HoldKind.QUARANTINED) for hold in self.run.holds)
+        return any(hold.kind in STOPPING for hold in self.run.holds)
 
     @property
     def calls_in_progress(self) -> bool:

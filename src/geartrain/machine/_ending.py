@@ -8,10 +8,12 @@ Rule 3: open reads are then cancelled, started writes in doubt, everything else 
 from __future__ import annotations
 
 from geartrain.limits import Unlimited
-from geartrain.machine._context import merge_results
+from geartrain.machine._context import keep_window, merge_results, say
 from geartrain.machine._draft import Draft
-from geartrain.machine._spec import Budget
+from geartrain.machine._run import Run
+from geartrain.machine._shorten import brief
 from geartrain.machine._states import (
+    ENDED,
     KIND_OF_CODE,
     CallStatus,
     HoldKind,
@@ -19,54 +21,54 @@ from geartrain.machine._states import (
     ResultStatus,
     RunState,
 )
-from geartrain.machine._termination import (
-    Condition,
-    CostReached,
-    SecondsReached,
-    TokensReached,
-    ToolCallsReached,
-    ToolFailuresReached,
-    TurnsReached,
-)
-from geartrain.machine._values import CallResult, Ending, RunError
-
-# A budget's limits, in the order in which they are named when several are reached.
-_LIMITS: tuple[tuple[str, type[Condition]], ...] = (
-    ("max_turns", TurnsReached),
-    ("max_seconds", SecondsReached),
-    ("max_tool_failures", ToolFailuresReached),
-    ("max_tokens", TokensReached),
-    ("max_cost", CostReached),
-    ("max_tool_calls", ToolCallsReached),
-)
-# These limit what comes next, not what is under way: they are looked at before a model call only.
-_BEFORE_CALL = (TurnsReached, ToolCallsReached)
-
-
-def conditions(budget: Budget) -> tuple[Condition, ...]:
-    """Return the conditions that a budget sets, in the order in which their codes take precedence."""
-    return tuple(
-        kind(getattr(budget, name)) for name, kind in _LIMITS if not isinstance(getattr(budget, name), Unlimited)
-    )
+from geartrain.machine._termination import CLOCK_GRAIN
+from geartrain.machine._values import CallResult, Ending, Message, RunError
 
 
 def error(code: ReasonCode | str, message: str) -> RunError:
     """Return the error of that code, with its kind."""
     reason = ReasonCode(code)
-    return RunError(code=reason, kind=KIND_OF_CODE[reason], message=message)
+    return RunError(code=reason, kind=KIND_OF_CODE[reason], message=brief(message))
 
 
 def reached(draft: Draft, *, before_call: bool) -> RunError | None:
     """Return which limit the run has reached, or None; the own conditions of the spec come last."""
-    used = draft.run.measured
-    for condition in conditions(draft.run.budget):
-        if isinstance(condition, _BEFORE_CALL) and not before_call:
-            continue
-        code = condition.met(used)
-        if code is not None:
-            return error(code, _used_up(draft, code))
-    own = draft.spec.stop_when.met(used) if draft.spec.stop_when is not None else None
-    return error(own, "a condition of the agent's stop_when holds") if own is not None else None
+    code = _budget_reached(draft.run, before_call=before_call)
+    if code is not None:
+        return error(code, _used_up(draft, code))
+    own = own_condition(draft, before_call=before_call)
+    return error(own, f"a condition of the agent's stop_when holds in {draft.run.phase}") if own is not None else None
+
+
+def own_condition(draft: Draft, *, before_call: bool) -> ReasonCode | None:
+    """Return the code of the spec's own condition, if that holds."""
+    condition = draft.spec.stop_when
+    return None if condition is None else condition.met(draft.run.measure(before_call=before_call))
+
+
+def _budget_reached(run: Run, *, before_call: bool) -> ReasonCode | None:
+    """Return the code of the first limit that is reached, in their order of precedence.
+
+    The same as the conditions of `_termination` say, one by one (a test holds them together), but this is looked at
+    twice a step and therefore makes no objects. Turns and tool calls limit what comes next, not what is under way.
+    """
+    budget = run.budget
+    turns, seconds, failures = budget.max_turns, budget.max_seconds, budget.max_tool_failures
+    tokens, cost, calls = budget.max_tokens, budget.max_cost, budget.max_tool_calls
+    code = None
+    if before_call and not isinstance(turns, Unlimited) and run.turn_count >= turns:
+        code = ReasonCode.MAX_TURNS_EXCEEDED
+    elif not isinstance(seconds, Unlimited) and run.active_seconds >= seconds - CLOCK_GRAIN:
+        code = ReasonCode.TIMEOUT
+    elif not isinstance(failures, Unlimited) and run.tool_failures >= failures:
+        code = ReasonCode.TOO_MANY_TOOL_FAILURES
+    elif not isinstance(tokens, Unlimited) and run.token_count.total_tokens >= tokens:
+        code = ReasonCode.TOKEN_BUDGET_EXCEEDED
+    elif not isinstance(cost, Unlimited) and run.token_count.cost >= cost:
+        code = ReasonCode.COST_BUDGET_EXCEEDED
+    elif before_call and not isinstance(calls, Unlimited) and run.tool_calls >= calls:
+        code = ReasonCode.TOOL_CALL_BUDGET_EXCEEDED
+    return code
 
 
 def _used_up(draft: Draft, code: ReasonCode) -> str:
@@ -88,15 +90,18 @@ def _used_up(draft: Draft, code: ReasonCode) -> str:
 
 
 def end(draft: Draft, state: RunState, cause: RunError | None, by: str = "") -> None:
-    """Set the cause of the run's end, if it has none, and end it if nothing is in progress."""
+    """Set the cause of the run's end, if it has none, and end it if nothing is in progress.
+
+    Else it rests in EXECUTE_TOOL, whose effects are what it waits for.
+    """
     if draft.run.ending is None:
         grace = draft.spec.limits.grace_seconds
-        ending = Ending(state=state, error=cause, by=by, time=draft.now, grace_until=draft.now + grace)
+        ending = Ending(state=state, error=cause, by=brief(by), time=draft.now, grace_until=draft.now + grace)
         draft.set(ending=ending)
-        for call in draft.run.calls:
-            if call.status is CallStatus.RUNNING and call.barrier:
-                draft.set_call(call, status=CallStatus.ALLOWED)
+        draft.take_back_writes()
     end_if_idle(draft)
+    if draft.run.state not in ENDED and draft.run.state is not RunState.EXECUTE_TOOL:
+        draft.enter(RunState.EXECUTE_TOOL)
 
 
 def fail(draft: Draft, code: ReasonCode | str, message: str, by: str = "") -> None:
@@ -116,6 +121,7 @@ _LEFT_OVER = {
     CallStatus.VERIFYING: (ResultStatus.IN_DOUBT, "the run ended before the outcome of this write was known"),
     CallStatus.IN_DOUBT: (ResultStatus.IN_DOUBT, "the run ended before this doubt was settled"),
 }
+_NOT_STARTED = (ResultStatus.NOT_STARTED, "the run ended before this call was started")
 
 
 def end_now(draft: Draft) -> None:
@@ -124,13 +130,14 @@ def end_now(draft: Draft) -> None:
     assert ending is not None, "a run ends for a cause"
     for call in draft.run.calls:
         if call.result is None:
-            status, text = _LEFT_OVER.get(
-                call.status, (ResultStatus.NOT_STARTED, "the run ended before this call was started")
-            )
-            draft.finish_call(call, CallResult(status=status, text=text))
+            status, text = _LEFT_OVER.get(CallStatus.IN_DOUBT if call.doubted else call.status, _NOT_STARTED)
+            draft.finish_call(call, CallResult(status=status, text=text, size=len(text)))
     if draft.run.calls:
         merge_results(draft)
-    draft.set(holds=(), error=ending.error, compacting=0, queued_input=())
+    if draft.run.final_answer is not None:
+        say(draft, Message(role="assistant", text=draft.run.final_answer, turn=draft.run.turn_count))
+    keep_window(draft, draft.spec.context)
+    draft.set(holds=(), error=ending.error, compacting=0)
     draft.enter(ending.state)
 
 
@@ -142,12 +149,21 @@ def check_budget(draft: Draft) -> None:
             over_budget(draft, cause)
 
 
+def wrap_up(draft: Draft, code: ReasonCode) -> None:
+    """Have the next turn be the last, taken without tools."""
+    draft.set(wrapping_up=str(code), wrap_up_turn=0)
+
+
 def over_budget(draft: Draft, cause: RunError) -> None:
-    """Do what the agent wants done when a limit is reached."""
-    mode = "fail" if cause.code is ReasonCode.CONDITION_MET else draft.spec.on_budget
-    if mode == "suspend":
+    """Do what the agent wants done when a limit is reached.
+
+    A raised budget lifts no condition of the agent's own, and no turn is left to wrap up in when it is turns that are
+    used up: both end the run.
+    """
+    mode, raisable = draft.spec.on_budget, _budget_reached(draft.run, before_call=True) is not None
+    if mode == "suspend" and raisable:
         draft.hold(HoldKind.BUDGET, reason=cause.message)
-    elif mode == "wrap_up" and not draft.run.wrapping_up:
-        draft.set(wrapping_up=str(cause.code))
+    elif mode == "wrap_up" and cause.code not in (ReasonCode.CONDITION_MET, ReasonCode.MAX_TURNS_EXCEEDED):
+        wrap_up(draft, cause.code)
     else:
         fail(draft, cause.code, cause.message)

@@ -104,9 +104,13 @@ class TurnTaken(EventBase, frozen=True, kw_only=True):
 
 
 class PermissionsEvaluated(EventBase, frozen=True, kw_only=True):
-    """The policy's verdicts on the calls that waited for it."""
+    """The policy's verdicts on the calls that waited for it.
+
+    `evaluation` is the number that the command gave; verdicts of an earlier one are refused. 0 is not compared.
+    """
 
     verdicts: tuple[Verdict, ...]
+    evaluation: int = 0
 
 
 class ApprovalDecided(EventBase, frozen=True, kw_only=True):

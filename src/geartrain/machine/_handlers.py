@@ -5,16 +5,18 @@ A handler changes the draft or raises `Refused`; which state an event is possibl
 
 from __future__ import annotations
 
+from geartrain.limits import Unlimited
 from geartrain.machine._context import (
     assemble,
     charge,
-    estimate_tokens,
+    charge_lost,
+    fits,
     halve_window,
     replace_by_summary,
     say,
 )
 from geartrain.machine._draft import Draft, Refused
-from geartrain.machine._ending import end, end_now, error, fail
+from geartrain.machine._ending import end, end_if_idle, end_now, error, fail
 from geartrain.machine._events import (
     ActorRestarted,
     BudgetRaised,
@@ -39,19 +41,25 @@ from geartrain.machine._events import (
     TurnTaken,
 )
 from geartrain.machine._moves import (
+    ask_again,
+    ask_policy_again,
     begin_context,
     decide,
     doubt,
     go_on,
+    leave_in_doubt,
     leave_saving,
     lose_progress,
+    rest_held,
     settle_calls,
     suspend,
     to_model,
 )
-from geartrain.machine._outstanding import call_dwells_until
+from geartrain.machine._outstanding import EXTERNAL, call_dwells_until, waits_until
+from geartrain.machine._shorten import brief
 from geartrain.machine._states import CallStatus, HoldKind, ReasonCode, ResultStatus, RunState
-from geartrain.machine._values import CallResult, Message, Usage
+from geartrain.machine._termination import CLOCK_GRAIN
+from geartrain.machine._values import CallResult, Message
 
 
 def on_started(draft: Draft, event: RunStarted) -> None:
@@ -99,6 +107,10 @@ def on_handed_off(draft: Draft, event: HandedOff) -> None:
     if not draft.spec.providers:
         assemble(draft, (), ())
         to_model(draft)
+    elif draft.stopped:
+        suspend(draft, RunState.PREPARE_CONTEXT)
+    else:
+        draft.set(entered_at=draft.now)
 
 
 def on_handoff_failed(draft: Draft, event: HandoffFailed) -> None:
@@ -107,7 +119,7 @@ def on_handoff_failed(draft: Draft, event: HandoffFailed) -> None:
         raise Refused("no handoff was asked for")
     draft.set(handing_off=None)
     text = f"[The handoff to {event.agent!r} failed] {event.message}"
-    say(draft, Message(role="user", text=text, turn=draft.run.turn_count))
+    say(draft, Message(role="user", text=brief(text), turn=draft.run.turn_count, note=True))
     to_model(draft)
 
 
@@ -132,7 +144,9 @@ def on_model_replied(draft: Draft, event: ModelReplied) -> None:
 def on_turn_taken(draft: Draft, event: TurnTaken) -> None:
     """Let a person's words stand for the model's."""
     if draft.run.state is RunState.SUSPENDED and draft.run.phase is not RunState.MODEL_THINKING:
-        raise Refused("the model's turn has not come: calls are open")
+        raise Refused(f"the model's turn has not come: the run goes on in {draft.run.phase}")
+    if draft.run.state is RunState.MODEL_THINKING and draft.spec.model != EXTERNAL:
+        charge_lost(draft)
     draft.set(turn_count=draft.run.turn_count + 1, model_attempt=1)
     decide(draft, event.text, event.calls, "", ReasonCode.UNSUPPORTED_ACTION)
 
@@ -145,9 +159,8 @@ def on_model_failed(draft: Draft, event: ModelFailed) -> None:
     too_long = event.code == "context_too_long"
     if too_long and not draft.run.compacted_for_length and not draft.run.calls and halve_window(draft):
         draft.enter(RunState.COMPACT_OR_SAVE)
-        draft.set(model_attempt=draft.run.model_attempt + 1)
+        draft.set(model_attempt=draft.run.model_attempt + 1, compacted_for_length=True)
         to_model(draft)
-        draft.set(compacted_for_length=True)
         return
     fail(draft, event.code, event.message)
 
@@ -156,8 +169,7 @@ def on_compacted(draft: Draft, event: ContextCompacted) -> None:
     """Put the summary in the place of what it summarises."""
     if not draft.run.compacting:
         raise Refused("no summary is awaited")
-    if event.usage is not None:
-        charge(draft, event.usage, 0)
+    charge(draft, event.usage, len(event.summary))
     replace_by_summary(draft, min(event.replaced, draft.run.compacting), event.summary)
     leave_saving(draft)
 
@@ -179,8 +191,14 @@ def on_input(draft: Draft, event: InputReceived) -> None:
         draft.finish_call(asking, result)
         go_on(draft)
         return
-    if len(draft.run.queued_input) >= draft.spec.limits.queued_inputs:
-        raise Refused(f"{len(draft.run.queued_input)} inputs wait already; let the run hear them first")
+    queued, room = draft.run.queued_input, draft.spec.context.bytes
+    if len(queued) >= draft.spec.limits.queued_inputs or sum(map(len, queued)) + len(event.text) > room:
+        raise Refused(
+            f"{len(queued)} inputs of {sum(map(len, queued))} bytes wait already, and this one has {len(event.text)}: "
+            f"there is room for {draft.spec.limits.queued_inputs} inputs of {room} bytes together"
+        )
+    if not fits(draft, event.text):
+        raise Refused(f"an input of {len(event.text)} bytes does not fit in the context of {room} bytes")
     draft.set(queued_input=(*draft.run.queued_input, event.text))
 
 
@@ -189,9 +207,6 @@ def on_pause(draft: Draft, event: PauseRequested) -> None:
     if draft.run.held_by(HoldKind.PAUSED):
         raise Refused("it is paused already", duplicate=True)
     draft.hold(HoldKind.PAUSED, reason=event.reason)
-    for call in draft.run.calls:
-        if call.status is CallStatus.RUNNING and call.barrier and not call.external:
-            draft.set_call(call, status=CallStatus.ALLOWED)
     if draft.run.state in (RunState.WAIT_APPROVAL, RunState.EXECUTE_TOOL):
         settle_calls(draft)
 
@@ -223,7 +238,7 @@ def on_deadline(draft: Draft, _event: DeadlinePassed) -> None:
     """End because the absolute deadline is over."""
     run = draft.run
     if run.deadline is None or draft.now < run.deadline:
-        raise Refused("its deadline has not passed" if run.deadline else "it has no deadline")
+        raise Refused("it has no deadline" if run.deadline is None else "its deadline has not passed")
     if run.ending is not None:
         raise Refused("it is ending already", duplicate=True)
     used = f"{run.turn_count} turns, {run.token_count.total_tokens} tokens, {run.active_seconds:.1f} s active"
@@ -239,75 +254,112 @@ def on_grace(draft: Draft, _event: GraceElapsed) -> None:
 
 
 def on_timer(draft: Draft, event: TimerFired) -> None:
-    """Deal with a wait that is over; active seconds are counted by the step itself."""
-    if event.kind == "back_off":
-        draft.set(resume_at=None)
-    elif event.kind == "dwell":
-        _dwelt(draft)
+    """Deal with a wait that is over. One that is not, or is no more, is refused."""
+    run = draft.run
+    match event.kind:
+        case "back_off":
+            if run.resume_at is None or draft.now < run.resume_at:
+                raise Refused("no back-off is over")
+            draft.set(resume_at=None)
+        case "active_seconds":
+            limit = run.budget.max_seconds
+            if isinstance(limit, Unlimited) or run.wrapping_up or run.active_seconds < limit - CLOCK_GRAIN:
+                raise Refused("its active seconds are not used up")
+        case "dwell":
+            _dwelt(draft)
 
 
 def _dwelt(draft: Draft) -> None:
-    """Take the answer of a wait that is over its limit for lost."""
-    run, limits = draft.run, draft.spec.limits
-    if run.state is RunState.MODEL_THINKING and run.model_attempt >= limits.model_attempts:
-        fail(
-            draft,
-            ReasonCode.MODEL_FAILED,
-            f"no reply to {run.model_attempt} attempts of turn {run.turn_count + 1}",
-        )
-    elif run.state is RunState.MODEL_THINKING:
-        _charge_lost_model_call(draft)
-        draft.set(model_attempt=run.model_attempt + 1, entered_at=draft.now)
-    elif run.state is RunState.PREPARE_CONTEXT:
-        fail(draft, ReasonCode.CONTEXT_FAILED, "the context providers did not answer")
-    elif run.state is RunState.COMPACT_OR_SAVE:
-        leave_saving(draft)
-    else:
-        _calls_dwelt(draft)
+    """Take the answers of waits that are over their limit for lost."""
+    limits = draft.spec.limits
+    until = waits_until(draft.run, limits)
+    overdue = until is not None and draft.now >= until
+    lost = _calls_dwelt(draft)
+    if not (overdue or lost):
+        raise Refused("no wait is over its limit")
+    if overdue:
+        _wait_dwelt(draft)
+    if draft.run.ending is None and draft.run.calls:
+        go_on(draft)
 
 
-def _calls_dwelt(draft: Draft) -> None:
-    draft.set(evaluations=draft.run.evaluations + 1)
+def _wait_dwelt(draft: Draft) -> None:
+    run, attempts = draft.run, draft.spec.limits.model_attempts
+    match run.state:
+        case RunState.MODEL_THINKING if run.model_attempt >= attempts:
+            text = f"no reply to {run.model_attempt} attempts of turn {run.turn_count + 1}"
+            charge_lost(draft)
+            fail(draft, ReasonCode.MODEL_FAILED, text)
+        case RunState.MODEL_THINKING:
+            ask_again(draft)
+        case RunState.PREPARE_CONTEXT:
+            fail(draft, ReasonCode.CONTEXT_FAILED, "the context providers did not answer")
+        case RunState.COMPACT_OR_SAVE:
+            charge_lost(draft)
+            leave_saving(draft)
+        case _:
+            draft.set(evaluations=run.evaluations + 1, entered_at=draft.now)
+
+
+def _calls_dwelt(draft: Draft) -> bool:
+    """Give up what has been at work for too long; return whether anything was."""
+    lost = False
     for call in draft.run.calls:
         until = call_dwells_until(call, draft.spec.limits)
         if until is None or draft.now < until:
             continue
+        lost = True
         text = f"no answer within {draft.now - call.since:.0f} s"
-        if call.status is CallStatus.RUNNING:
+        if call.status is not CallStatus.RUNNING:
+            doubt(draft, call, text)
+        elif call.doubted:
+            leave_in_doubt(draft, call, text)
+        else:
             draft.finish_call(call, CallResult(status=ResultStatus.TIMED_OUT, text=text, size=len(text)))
             draft.set(tool_failures=draft.run.tool_failures + 1)
-        else:
-            doubt(draft, call, text)
-    go_on(draft)
-
-
-def _charge_lost_model_call(draft: Draft) -> None:
-    tokens = estimate_tokens(draft.run.messages_size)
-    draft.set(token_count=draft.run.token_count.plus(Usage(input_tokens=tokens, estimated=True)))
+    return lost
 
 
 def on_recovered(draft: Draft, event: RunRecovered) -> None:
     """Go on in another process: what was in progress is lost, and charged where it cost."""
     if event.attempt != draft.run.recoveries + 1:
-        raise Refused(f"recovery {event.attempt} is not the next one", duplicate=True)
+        raise Refused(f"recovery {event.attempt} is not the next one", duplicate=event.attempt <= draft.run.recoveries)
     draft.set(recoveries=event.attempt, evaluations=draft.run.evaluations + 1)
-    if draft.run.state is RunState.MODEL_THINKING:
-        _charge_lost_model_call(draft)
-        draft.set(model_attempt=draft.run.model_attempt + 1)
+    if draft.run.state is not RunState.SUSPENDED:
+        draft.set(entered_at=draft.now)
     _interrupt(draft)
 
 
 def _interrupt(draft: Draft) -> None:
     """Count nothing as in progress any more, and find the place to go on from."""
     lose_progress(draft)
+    ask_policy_again(draft, writes_only=True)
     run = draft.run
     if run.ending is not None:
-        if not draft.calls_in_progress:
-            end_now(draft)
-    elif run.calls and run.state is not RunState.MODEL_THINKING:
-        settle_calls(draft)
-    elif run.holds and run.state is not RunState.SUSPENDED:
-        suspend(draft, run.state)
+        end_if_idle(draft)
+        return
+    match run.state:
+        case RunState.MODEL_THINKING:
+            _model_lost(draft)
+        case RunState.COMPACT_OR_SAVE:
+            charge_lost(draft)
+            if draft.stopped:
+                draft.set(compacting=0)
+                suspend(draft, RunState.COMPACT_OR_SAVE)
+        case RunState.PREPARE_CONTEXT if draft.stopped:
+            suspend(draft, RunState.PREPARE_CONTEXT)
+        case RunState.WAIT_APPROVAL | RunState.EXECUTE_TOOL:
+            settle_calls(draft)
+
+
+def _model_lost(draft: Draft) -> None:
+    """Ask the model again; one outside is still thinking, and is asked again only after a hold."""
+    if draft.spec.model != EXTERNAL:
+        ask_again(draft)
+    elif draft.stopped:
+        rest_held(draft)
+    if draft.run.state is RunState.MODEL_THINKING:
+        go_on(draft)
 
 
 def on_actor_restarted(draft: Draft, event: ActorRestarted) -> None:
@@ -316,10 +368,8 @@ def on_actor_restarted(draft: Draft, event: ActorRestarted) -> None:
 
 
 def on_quarantined(draft: Draft, event: RunQuarantined) -> None:
-    """Set the run apart until a person decides."""
+    """Set the run apart until a person decides; what is in progress is given up, save what goes on elsewhere."""
     if draft.run.held_by(HoldKind.QUARANTINED):
         raise Refused("it is quarantined already", duplicate=True)
     draft.hold(HoldKind.QUARANTINED, reason=f"{event.code}: {event.reason}")
-    if draft.run.state is RunState.MODEL_THINKING:
-        draft.set(model_attempt=draft.run.model_attempt + 1)
     _interrupt(draft)

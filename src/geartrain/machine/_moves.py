@@ -18,6 +18,7 @@ from geartrain.ids import call_id, digest
 from geartrain.limits import Unlimited
 from geartrain.machine._context import (
     assemble,
+    charge_lost,
     keep_window,
     merge_results,
     say,
@@ -25,8 +26,9 @@ from geartrain.machine._context import (
     take_input,
 )
 from geartrain.machine._draft import Draft
-from geartrain.machine._ending import end, fail, over_budget, reached
+from geartrain.machine._ending import check_budget, end, fail, over_budget, reached, wrap_up
 from geartrain.machine._run import Call
+from geartrain.machine._shorten import brief, shortened
 from geartrain.machine._states import CallStatus, HoldKind, ReasonCode, ResultStatus, RunState
 from geartrain.machine._values import CallResult, Message, RequestedCall, ToolCall
 
@@ -45,31 +47,69 @@ def begin_context(draft: Draft, history: tuple[Message, ...] = ()) -> None:
 
 def to_model(draft: Draft) -> None:
     """Ask the model next, unless the run is held, over a limit, or ending."""
-    if not draft.run.holds:
+    if not draft.stopped:
         _look_at_budget(draft)
     if draft.run.ending is not None:
         return
-    if draft.run.holds and draft.run.calls:
+    if draft.run.calls and (draft.stopped or draft.run.wrapping_up):
         settle_calls(draft)
         return
-    if draft.run.holds:
+    if draft.stopped:
         suspend(draft, RunState.MODEL_THINKING)
         return
     take_input(draft)
     keep_window(draft, draft.spec.context)
-    draft.set(unconsulted=0, compacted_for_length=False)
+    size, room = draft.run.messages_size, draft.spec.context.bytes
+    if size > room:
+        text = f"instructions, pinned messages and the newest input take {size} of the context's {room} bytes"
+        fail(draft, ReasonCode.CONTEXT_TOO_LONG, text)
+        return
+    draft.set(unconsulted=0)
     draft.enter(RunState.MODEL_THINKING)
+    _begin_wrapping_up(draft)
+
+
+def _begin_wrapping_up(draft: Draft) -> None:
+    if draft.run.wrapping_up:
+        draft.set(wrap_up_turn=draft.run.turn_count + 1)
+
+
+def ask_again(draft: Draft) -> None:
+    """Take the reply that the model owes for lost: charge it, and ask once more if the run may go on."""
+    charge_lost(draft)
+    draft.set(model_attempt=draft.run.model_attempt + 1, entered_at=draft.now)
+    check_budget(draft)
+    if draft.run.ending is not None:
+        return
+    if draft.stopped:
+        rest_held(draft)
+    else:
+        _begin_wrapping_up(draft)
+
+
+def rest_held(draft: Draft) -> None:
+    """Rest a held run whose model was to reply; the model is asked when the run goes on."""
+    if draft.run.calls:
+        draft.set(unconsulted=max(1, draft.run.unconsulted))
+        settle_calls(draft)
+    else:
+        suspend(draft, RunState.MODEL_THINKING)
 
 
 def _look_at_budget(draft: Draft) -> None:
     """Let the run end, be held, or take its last turn without tools, when a limit is reached."""
-    if draft.run.wrapping_up:
+    run = draft.run
+    turns = run.budget.max_turns
+    if run.wrapping_up:
+        no_turn_left = not isinstance(turns, Unlimited) and run.turn_count >= turns
+        if no_turn_left or 0 < run.wrap_up_turn <= run.turn_count:
+            fail(draft, run.wrapping_up, "the last turn, given to wrap up, brought no answer")
         return
     cause = reached(draft, before_call=True)
     if cause is not None:
         over_budget(draft, cause)
-    elif draft.spec.on_budget == "wrap_up" and draft.run.turn_count + 1 == draft.run.budget.max_turns:
-        draft.set(wrapping_up=str(ReasonCode.MAX_TURNS_EXCEEDED))
+    elif draft.spec.on_budget == "wrap_up" and run.turn_count + 1 == turns:
+        wrap_up(draft, ReasonCode.MAX_TURNS_EXCEEDED)
 
 
 def suspend(draft: Draft, phase: RunState) -> None:
@@ -86,6 +126,9 @@ def go_on(draft: Draft) -> None:
         if run.holds:
             return
         if run.calls:
+            # Verdicts that were on their way when the run was held are of the time before.
+            draft.set(evaluations=run.evaluations + 1)
+            ask_policy_again(draft)
             settle_calls(draft)
         elif run.phase is RunState.PREPARE_CONTEXT:
             draft.enter(RunState.PREPARE_CONTEXT)
@@ -94,28 +137,39 @@ def go_on(draft: Draft) -> None:
             after_saving(draft)
         else:
             to_model(draft)
-    elif run.calls and run.state is not RunState.MODEL_THINKING:
+    elif run.state is RunState.MODEL_THINKING:
+        _issue(draft)
+    elif run.calls:
         settle_calls(draft)
+
+
+def ask_policy_again(draft: Draft, *, writes_only: bool = False) -> None:
+    """Have what was allowed and has not started checked by the policy in force now; approvals stay valid."""
+    for call in draft.run.calls:
+        if call.status is CallStatus.ALLOWED and not call.ask_user and (call.barrier or not writes_only):
+            status = CallStatus.APPROVED if call.approved else CallStatus.PROPOSED
+            draft.set_call(call, status=status)
 
 
 def decide(draft: Draft, text: str, requested: tuple[RequestedCall, ...], anomaly: str, code: str) -> None:
     """Take the model's reply for what it is: an answer, calls, a handoff, or an anomaly."""
+    draft.set(compacted_for_length=False)
     draft.enter(RunState.DECIDE_ACTION)
     run = draft.run
-    nothing_to_add = not text and not requested and bool(run.calls)
-    if anomaly or (not text.strip() and not requested and not nothing_to_add):
-        problem = anomaly or "the reply was empty: neither text nor tool calls"
-        _anomaly(draft, text, problem, code)
-    elif requested and run.wrapping_up:
-        fail(
-            draft,
-            run.wrapping_up,
-            "the last turn, given to wrap up without tools, asked for tools all the same",
-        )
+    nothing_to_add = not text.strip() and not requested and bool(run.calls)
+    if anomaly:
+        _anomaly(draft, text, anomaly, code)
+    elif requested and run.wrapping_up and run.wrap_up_turn == run.turn_count:
+        problem = "the last turn, given to wrap up without tools, asked for tools all the same"
+        fail(draft, run.wrapping_up, problem)
     elif requested:
+        if draft.spec.on_budget == "wrap_up":
+            check_budget(draft)  # the reply itself may have crossed a limit: its calls are then refused
         open_calls(draft, text, requested)
     elif nothing_to_add:
         settle_calls(draft)
+    elif not text.strip():
+        _anomaly(draft, text, "the reply was empty: neither text nor tool calls", code)
     else:
         _answer(draft, text)
 
@@ -128,7 +182,7 @@ def _anomaly(draft: Draft, text: str, problem: str, code: str) -> None:
     turn = draft.run.turn_count
     if text.strip():
         say(draft, Message(role="assistant", text=text, turn=turn))
-    say(draft, Message(role="user", text=f"[This reply could not be used] {problem}", turn=turn))
+    say(draft, Message(role="user", text=f"[This reply could not be used] {brief(problem)}", turn=turn, note=True))
     if draft.run.calls:
         settle_calls(draft)
     else:
@@ -143,8 +197,6 @@ def _answer(draft: Draft, text: str) -> None:
         save(draft)
         return
     draft.set(final_answer=text)
-    if not draft.run.calls:
-        say(draft, Message(role="assistant", text=text, turn=turn))
     end(draft, RunState.FINISHED, None)
 
 
@@ -154,22 +206,28 @@ def open_calls(draft: Draft, text: str, requested: tuple[RequestedCall, ...]) ->
     first = len(run.calls)
     calls = list(run.calls)
     for position, request in enumerate(requested, start=1):
-        call = _opened(draft, call_id(run.turn_count, position), request)
-        if position > spec.limits.calls_per_reply:
-            text_ = f"too many calls in one reply: at most {spec.limits.calls_per_reply} are run"
-            call = _done(call, ResultStatus.REFUSED, text_)
-        calls.append(call)
+        call = _received(draft, call_id(run.turn_count, position), request)
+        if position > spec.limits.calls_per_reply or len(calls) >= spec.limits.open_calls:
+            calls.append(_done(call, ResultStatus.REFUSED, _too_many(draft)))
+        elif run.wrapping_up:
+            text_ = f"{run.wrapping_up}: the budget is used up; answer with what there is"
+            calls.append(_done(call, ResultStatus.REFUSED, text_))
+        else:
+            calls.append(_opened(draft, call, request))
     commentary = f"{run.commentary}\n{text}" if run.commentary and text else run.commentary or text
-    draft.set(calls=tuple(calls), commentary=commentary)
+    draft.set(calls=tuple(calls), commentary=shortened(commentary, spec.context.result_bytes))
     _count_failures(draft, calls[first:])
     draft.enter(RunState.WAIT_APPROVAL)
     settle_calls(draft)
 
 
-def _opened(draft: Draft, own_id: str, request: RequestedCall) -> Call:
-    """Return the call as the recorded spec sees it: with its flags, or with the error that it is."""
-    spec = draft.spec
-    call = Call(
+def _too_many(draft: Draft) -> str:
+    limits = draft.spec.limits
+    return f"too many calls: at most {limits.calls_per_reply} of one reply are run, {limits.open_calls} at a time"
+
+
+def _received(draft: Draft, own_id: str, request: RequestedCall) -> Call:
+    return Call(
         id=own_id,
         tool=request.tool[:200],
         arguments=request.arguments,
@@ -177,6 +235,11 @@ def _opened(draft: Draft, own_id: str, request: RequestedCall) -> Call:
         provider_id=request.provider_id[:200],
         since=draft.now,
     )
+
+
+def _opened(draft: Draft, call: Call, request: RequestedCall) -> Call:
+    """Return the call as the recorded spec sees it: with its flags, or with the error that it is."""
+    spec = draft.spec
     problem = arguments_problem(request)
     target = request.tool.removeprefix(HANDOFF_PREFIX)
     if request.tool.startswith(HANDOFF_PREFIX) and target in spec.handoffs:
@@ -184,7 +247,7 @@ def _opened(draft: Draft, own_id: str, request: RequestedCall) -> Call:
     sub_agent, tool = spec.sub_agent(request.tool), spec.tool(request.tool)
     if sub_agent is None and tool is None:
         known = ", ".join([*(each.name for each in spec.tools), *(each.name for each in spec.sub_agents)])
-        return _done(call, ResultStatus.ERROR, f"there is no tool {call.tool!r}; there are: {known or 'none'}")
+        return _done(call, ResultStatus.ERROR, brief(f"there is no tool {call.tool!r}; there are: {known or 'none'}"))
     if problem:
         return _done(call, ResultStatus.ERROR, problem)
     if sub_agent is not None:
@@ -243,7 +306,7 @@ def settle_calls(draft: Draft) -> None:
     undecided = any(call.status in (CallStatus.PROPOSED, CallStatus.APPROVED) for call in run.calls)
     if all(call.status is CallStatus.DONE for call in run.calls):
         observe(draft)
-    elif run.unconsulted and not run.holds:
+    elif run.unconsulted and not run.wrapping_up and not draft.stopped:
         to_model(draft)
     elif draft.calls_in_progress:
         _rest(draft, RunState.EXECUTE_TOOL)
@@ -294,7 +357,7 @@ def save(draft: Draft) -> None:
 def after_saving(draft: Draft) -> None:
     """Summarise if it is time to, hand off if that was asked for, else ask the model."""
     count = summarisable(draft)
-    if count and not draft.run.holds:
+    if count and not draft.stopped:
         draft.set(compacting=count)
         return
     leave_saving(draft)
@@ -305,49 +368,83 @@ def leave_saving(draft: Draft) -> None:
     draft.set(compacting=0)
     if draft.run.handing_off is None:
         to_model(draft)
-    elif draft.run.holds:
+    else:
+        to_context(draft)
+
+
+def to_context(draft: Draft) -> None:
+    """Have the context put together by what runs elsewhere, or wait with that while the run is held."""
+    if draft.stopped:
         suspend(draft, RunState.PREPARE_CONTEXT)
     else:
         draft.enter(RunState.PREPARE_CONTEXT)
 
 
 def let_through(draft: Draft, call: Call) -> None:
-    """Allow a call, if the budget of tool calls has room for it."""
+    """Allow a call, if the budget of tool calls has room for it; allowed again, it counts once."""
     limit = draft.run.budget.max_tool_calls
+    if call.counted:
+        draft.set_call(call, status=CallStatus.ALLOWED)
+        return
     if not isinstance(limit, Unlimited) and draft.run.tool_calls >= limit:
         text = f"{ReasonCode.TOOL_CALL_BUDGET_EXCEEDED}: {limit} tool calls are used up"
         draft.finish_call(call, CallResult(status=ResultStatus.REFUSED, text=text, size=len(text)))
         return
     draft.set(tool_calls=draft.run.tool_calls + 1)
-    draft.set_call(call, status=CallStatus.ALLOWED)
+    draft.set_call(call, status=CallStatus.ALLOWED, counted=True)
 
 
 def deny(draft: Draft, call: Call, code: ReasonCode, reason: str, by: str) -> None:
-    """Deny a call: end the run, or tell the model, as the agent says."""
+    """Deny a call: end the run, or tell the model, as the agent says.
+
+    One that an earlier attempt may have done is not run again, but neither can it be called denied: it is in doubt.
+    """
     text = reason or "no reason given"
-    draft.finish_call(call, CallResult(status=ResultStatus.DENIED, text=text, size=len(text), by=by))
+    if call.doubted:
+        leave_in_doubt(draft, call, f"denied while in doubt: {text}")
+    else:
+        draft.finish_call(call, CallResult(status=ResultStatus.DENIED, text=text, size=len(text), by=by))
     if draft.spec.on_denied == "fail":
         fail(draft, code, f"call {call.id} of {call.tool!r}: {text}", by)
 
 
 def doubt(draft: Draft, call: Call, reason: str) -> None:
     """Deal with a started write whose outcome was not seen: again with the same key, `verify`, or a person."""
+    reason = brief(reason)
     if draft.run.ending is not None:
         text = f"its outcome is not known: {reason}"
         draft.finish_call(call, CallResult(status=ResultStatus.IN_DOUBT, text=text, size=len(text)))
     elif call.status is CallStatus.STARTED and call.idempotent and call.attempt < draft.spec.limits.write_attempts:
-        draft.set_call(call, status=CallStatus.ALLOWED, attempt=call.attempt + 1)
+        draft.set_call(call, status=CallStatus.ALLOWED, attempt=call.attempt + 1, reason=reason, doubted=True)
     elif call.status is CallStatus.STARTED and call.verify:
         draft.set_call(call, status=CallStatus.VERIFYING, reason=reason)
     else:
-        draft.set_call(call, status=CallStatus.IN_DOUBT, reason=reason)
-        draft.hold(HoldKind.IN_DOUBT, call.id, reason)
+        leave_in_doubt(draft, call, reason)
+
+
+def leave_in_doubt(draft: Draft, call: Call, reason: str) -> None:
+    """Have a person settle whether a write was done."""
+    draft.set_call(call, status=CallStatus.IN_DOUBT, reason=brief(reason), expires_at=None)
+    draft.hold(HoldKind.IN_DOUBT, call.id, reason)
+
+
+def not_done(draft: Draft, call: Call) -> None:
+    """Run a write once more that `verify` found not done, unless the run ends or it was tried often enough."""
+    if draft.run.ending is not None:
+        text = "the write was not done"
+        draft.finish_call(call, CallResult(status=ResultStatus.NOT_STARTED, text=text, size=len(text)))
+    elif call.attempt < draft.spec.limits.write_attempts:
+        draft.set_call(call, status=CallStatus.ALLOWED, attempt=call.attempt + 1, doubted=False)
+    else:
+        text = f"the write was not done in {call.attempt} attempts; the last: {call.reason}"
+        draft.finish_call(call, CallResult(status=ResultStatus.ERROR, text=text, size=len(text)))
+        draft.set(tool_failures=draft.run.tool_failures + 1)
 
 
 def lose_progress(draft: Draft) -> None:
     """Take everything in progress as lost: started writes are in doubt, all else is wanted again.
 
-    Sub-agents and external calls go on elsewhere and are not lost.
+    Sub-agents and external calls go on elsewhere and are not lost. Writes that have not started are checked again.
     """
     for call in draft.run.calls:
         if call.sub_agent or (call.external and call.status is not CallStatus.VERIFYING):
@@ -355,6 +452,9 @@ def lose_progress(draft: Draft) -> None:
         if call.status is CallStatus.STARTED:
             doubt(draft, call, "the process that ran it is gone")
         elif call.status is CallStatus.VERIFYING:
-            draft.set_call(call, attempt=call.attempt + 1)
+            draft.set_call(call, attempt=call.attempt + 1, since=draft.now)
+        elif call.status is CallStatus.RUNNING and draft.run.ending is not None:
+            text = "the process that ran it is gone, and the run is ending"
+            draft.finish_call(call, CallResult(status=ResultStatus.CANCELLED, text=text, size=len(text)))
         elif call.status is CallStatus.RUNNING:
             draft.set_call(call, status=CallStatus.ALLOWED, attempt=call.attempt + 1)

@@ -20,11 +20,10 @@ from geartrain.machine._commands import (
 from geartrain.machine._events import ApprovalExpired, DeadlinePassed, Event, GraceElapsed, TimerFired
 from geartrain.machine._run import Call, Run
 from geartrain.machine._spec import AgentSpec, StepLimits
-from geartrain.machine._states import ENDED, CallStatus, HoldKind, RunState
+from geartrain.machine._states import ENDED, STOPPING, CallStatus, HoldKind, RunState
 
 EXTERNAL = "external"
 WRAP_UP_TOKENS = 1_024
-_STOPPING = (HoldKind.PAUSED, HoldKind.BUDGET, HoldKind.QUARANTINED)
 _UNDECIDED = (CallStatus.PROPOSED, CallStatus.APPROVED)
 
 
@@ -36,8 +35,9 @@ def outstanding(run: Run) -> tuple[Command, ...]:
         return tuple(_awaited_while_ending(run))
     commands: list[Command] = []
     if run.state is RunState.PREPARE_CONTEXT:
-        target = run.handing_off.tool if run.handing_off is not None else ""
-        key = effect_key(f"t{run.turn_count}.context", run.recoveries + 1)
+        # Finding the agent that takes over and then asking its providers are two effects: each has its own key.
+        target, purpose = (run.handing_off.tool, "handoff") if run.handing_off is not None else ("", "context")
+        key = effect_key(f"t{run.turn_count}.{purpose}", run.recoveries + 1)
         commands.append(PrepareContext(key=key, handoff_to=target))
     elif run.state is RunState.MODEL_THINKING:
         commands.append(_call_model(run))
@@ -52,21 +52,23 @@ def outstanding(run: Run) -> tuple[Command, ...]:
 def _call_model(run: Run) -> CallModel:
     turn, left = run.turn_count + 1, run.tokens_left
     if left is not None:
-        left = max(left, WRAP_UP_TOKENS) if run.wrapping_up else max(left, 1)
+        left = max(left, WRAP_UP_TOKENS if run.wrap_up_turn == turn else 1)
     return CallModel(
         key=effect_key(f"t{turn}.model", run.model_attempt),
         turn=turn,
         attempt=run.model_attempt,
-        tools=not run.wrapping_up,
+        tools=run.wrap_up_turn != turn,
         max_output_tokens=left,
     )
 
 
 def _for_calls(run: Run) -> Iterator[Command]:
-    stopped = any(hold.kind in _STOPPING for hold in run.holds)
+    stopped = any(hold.kind in STOPPING for hold in run.holds)
     undecided = tuple(call.id for call in run.calls if call.status in _UNDECIDED)
     if undecided and not stopped and run.state is not RunState.SUSPENDED:
-        yield EvaluatePermissions(key=effect_key(f"t{run.turn_count}.policy", run.evaluations + 1), call_ids=undecided)
+        number = run.evaluations + 1
+        key = effect_key(f"t{run.turn_count}.policy", number)
+        yield EvaluatePermissions(key=key, call_ids=undecided, evaluation=number)
     for call in run.calls:
         match call.status:
             case CallStatus.RUNNING if call.sub_agent:
@@ -107,8 +109,8 @@ def call_dwells_until(call: Call, limits: StepLimits) -> float | None:
     return call.since + call.timeout_seconds + (0.0 if call.external else limits.dwell_seconds)
 
 
-def dwells_until(run: Run, limits: StepLimits) -> float | None:
-    """Return until when the present wait may last before its answer counts as lost, or None for no such time."""
+def waits_until(run: Run, limits: StepLimits) -> float | None:
+    """Return until when the state's own wait may last, calls aside, or None for no such time."""
     match run.state:
         case RunState.MODEL_THINKING | RunState.COMPACT_OR_SAVE:
             return run.entered_at + limits.model_seconds * limits.model_attempts + limits.dwell_seconds
@@ -117,15 +119,22 @@ def dwells_until(run: Run, limits: StepLimits) -> float | None:
         case RunState.WAIT_APPROVAL:
             return run.entered_at + limits.policy_seconds + limits.dwell_seconds
         case _:
-            times = [call_dwells_until(call, limits) for call in run.calls]
-            return min((time for time in times if time is not None), default=None)
+            return None
+
+
+def dwells_until(run: Run, limits: StepLimits) -> float | None:
+    """Return until when the present waits may last before an answer counts as lost, or None for no such time."""
+    if run.ending is not None:
+        return run.ending.grace_until + limits.dwell_seconds
+    times = [waits_until(run, limits), *(call_dwells_until(call, limits) for call in run.calls)]
+    return min((time for time in times if time is not None), default=None)
 
 
 def _external_until(run: Run, spec: AgentSpec) -> float | None:
     """Return when an answer from outside is overdue. Effects of ours keep their own time; these only have this."""
-    if run.state is RunState.MODEL_THINKING and spec.model == EXTERNAL:
-        return dwells_until(run, spec.limits)
     times = [call_dwells_until(call, spec.limits) for call in run.calls if call.external]
+    if run.state is RunState.MODEL_THINKING and spec.model == EXTERNAL:
+        times.append(waits_until(run, spec.limits))
     return min((time for time in times if time is not None), default=None)
 
 

@@ -6,11 +6,12 @@ costs the same however long the run is.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from geartrain.limits import Unlimited
 from geartrain.machine._spec import Budget
-from geartrain.machine._states import CallStatus, RunState
+from geartrain.machine._states import CallStatus, ResultStatus, RunState
 from geartrain.machine._termination import Measured
 from geartrain.machine._values import (
     Artifact,
@@ -30,7 +31,9 @@ from geartrain.machine._values import (
 class Call(Value, frozen=True, kw_only=True, omit_defaults=False):
     """A call of the open turn. `since` is the time of its last change of status.
 
-    `sub_agent` calls start a run; the flags are the stricter of the recorded and today's tool.
+    `sub_agent` calls start a run; the flags are the stricter of the recorded and today's tool. `approved` once a
+    person has approved it with these very arguments, `counted` once the call counts as a tool call, `doubted`
+    while an earlier attempt may have done what the next one is to do.
     """
 
     id: str
@@ -47,6 +50,9 @@ class Call(Value, frozen=True, kw_only=True, omit_defaults=False):
     external: bool = False
     sub_agent: bool = False
     ask_user: bool = False
+    approved: bool = False
+    counted: bool = False
+    doubted: bool = False
     timeout_seconds: float = 30.0
     expires_at: float | None = None
     reason: str = ""
@@ -63,7 +69,8 @@ class Run(Value, frozen=True, kw_only=True, omit_defaults=False):
 
     `phase` is where a suspended run goes on; for the others it equals `state`. `entered_at` is when the present state
     was entered. `unconsulted` counts results that the model has not been asked about (consult each_result).
-    `wrapping_up` is the budget code for which the last turn is taken without tools.
+    `wrapping_up` is the budget code for which the last turn is taken without tools, `wrap_up_turn` the number of that
+    turn once it has begun.
     """
 
     id: str
@@ -98,6 +105,7 @@ class Run(Value, frozen=True, kw_only=True, omit_defaults=False):
     compacting: int = 0
     compacted_for_length: bool = False
     wrapping_up: str = ""
+    wrap_up_turn: int = 0
     handing_off: ToolCall | None = None
     evaluations: int = 0
     recoveries: int = 0
@@ -121,16 +129,32 @@ class Run(Value, frozen=True, kw_only=True, omit_defaults=False):
 
     @property
     def measured(self) -> Measured:
-        """What the run has used so far, as conditions look at it."""
+        """What the run has used so far, as conditions look at it before a model call."""
+        return self.measure()
+
+    def measure(self, *, before_call: bool = True) -> Measured:
+        """Return what the run has used so far, as conditions look at it."""
         return Measured(
+            before_call=before_call,
             turns=self.turn_count,
             seconds=self.active_seconds,
             tool_failures=self.tool_failures,
             tokens=self.token_count.total_tokens,
             cost=self.token_count.cost,
             tool_calls=self.tool_calls,
-            called=tuple(call.tool for call in self.calls if call.result is not None),
+            called=tuple(self._called()),
         )
+
+    def _called(self) -> Iterator[str]:
+        """Yield the tools whose calls went well: of the open turn, or else of the turn that the context ends with."""
+        for call in self.calls:
+            if call.result is not None and call.result.status is ResultStatus.OK:
+                yield call.tool
+        for message in () if self.calls else reversed(self.messages):
+            if message.role != "tool":
+                break
+            if message.status is ResultStatus.OK:
+                yield message.tool
 
     @property
     def tokens_left(self) -> int | None:

@@ -6,6 +6,7 @@ run without changing what its journal means. Defaults are written out, so that a
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final, Literal
 
 import msgspec
@@ -18,6 +19,12 @@ from geartrain.machine._values import Value
 
 # Rules of ours that change what a step does get a new number; a spec keeps the number it was made under.
 RULES_VERSION: Final = 1
+
+
+def _need_finite(name: str, value: float) -> None:
+    """Refuse what JSON cannot hold: an infinity would be stored as null."""
+    if not 0 < value < math.inf:
+        raise InvalidValue(name, "more than 0 and finite", value)
 
 
 class ToolSpec(Value, frozen=True, kw_only=True, omit_defaults=False):
@@ -36,6 +43,9 @@ class ToolSpec(Value, frozen=True, kw_only=True, omit_defaults=False):
     verify: bool = False
     external: bool = False
     timeout_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        _need_finite("timeout_seconds", self.timeout_seconds)
 
 
 class SubAgentSpec(Value, frozen=True, kw_only=True, omit_defaults=False):
@@ -63,8 +73,9 @@ class Budget(Value, frozen=True, kw_only=True, omit_defaults=False):
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value = getattr(self, name)
-            if not isinstance(value, Unlimited) and not value > 0:
-                raise InvalidValue(name, "more than 0, or UNLIMITED", value)
+            # JSON has no infinity: stored, it would come back as null and the journal could not be read.
+            if not isinstance(value, Unlimited) and not 0 < value < math.inf:
+                raise InvalidValue(name, "more than 0 and finite, or UNLIMITED", value)
 
 
 class ContextRules(Value, frozen=True, kw_only=True, omit_defaults=False):
@@ -84,9 +95,13 @@ class ContextRules(Value, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class StepLimits(Value, frozen=True, kw_only=True, omit_defaults=False):
-    """The limits that the step itself keeps, recorded so that a replay under other settings goes the same way."""
+    """The limits that the step itself keeps, recorded so that a replay under other settings goes the same way.
+
+    `open_calls` bounds the calls that one turn may have open, also where the model is consulted after each result.
+    """
 
     calls_per_reply: int = 64
+    open_calls: int = 1_000
     anomalies: int = 3
     queued_inputs: int = 100
     grace_seconds: float = 5.0
@@ -98,11 +113,16 @@ class StepLimits(Value, frozen=True, kw_only=True, omit_defaults=False):
     context_seconds: float = 5.0
     dwell_seconds: float = 30.0
 
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            _need_finite(name, getattr(self, name))
+
     @classmethod
     def of(cls, limits: Limits) -> StepLimits:
         """Return the part of a runtime's *limits* that goes into a spec."""
         return cls(
             calls_per_reply=limits.calls_per_reply,
+            open_calls=limits.sub_agent_width,
             anomalies=limits.anomalies_per_run,
             queued_inputs=limits.queued_inputs,
             grace_seconds=limits.grace_seconds,

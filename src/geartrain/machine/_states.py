@@ -80,6 +80,10 @@ class HoldKind(StrEnum):
     QUARANTINED = "quarantined"
 
 
+# While one of these is open, nothing new starts; what runs finishes. The others are about one call each.
+STOPPING: Final[frozenset[HoldKind]] = frozenset({HoldKind.PAUSED, HoldKind.BUDGET, HoldKind.QUARANTINED})
+
+
 class ErrorKind(StrEnum):
     """Whose trouble it was; in the outcome, the trace and the metrics alike."""
 

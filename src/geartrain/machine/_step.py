@@ -6,6 +6,7 @@ It reads the run, the event and the recorded spec, and nothing else. It is total
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -21,7 +22,7 @@ from geartrain.machine._outstanding import outstanding
 from geartrain.machine._run import Run
 from geartrain.machine._spec import AgentSpec
 from geartrain.machine._states import ENDED, RunState
-from geartrain.machine._table import ROWS, possible
+from geartrain.machine._table import ROWS, WHILE_ENDING, possible
 
 Specs = Mapping[str, AgentSpec]
 
@@ -54,28 +55,36 @@ def step(run: Run, event: Event, specs: Specs) -> Step | Refusal:
     *specs* holds the specs by digest: the run's own, and for `RunStarted` and `HandedOff` the one they name.
     """
     handler = ROWS[run.state].get(type(event))
-    name = type(event).__name__
-    if handler is None:
-        return Refusal(run.state, name, _why_not(run), possible(run.state))
+    if handler is None or (run.ending is not None and type(event) not in WHILE_ENDING):
+        return _refused(run, event, _why_not(run))
     digest = event.spec if isinstance(event, (RunStarted, HandedOff)) else run.spec
     spec = specs.get(digest)
     if spec is None:
-        return Refusal(run.state, name, f"the spec {digest!r} is not known here")
+        return _refused(run, event, f"the spec {digest!r} is not known here")
+    if not -math.inf < event.time < math.inf:
+        return _refused(run, event, f"{event.time} is no time")
     now = max(event.time, run.updated_at)
     draft = Draft(_aged(run, event, now), spec, now, [RunState.CREATED] if run.seq == 0 else [])
     try:
         handler(draft, event)
     except Refused as refused:
-        return Refusal(run.state, name, refused.reason, duplicate=refused.duplicate)
+        return _refused(run, event, refused.reason, duplicate=refused.duplicate)
     _after(draft)
     path = tuple(draft.path)
     moved = replace(draft.run, seq=run.seq + 1, updated_at=now, path=path)
     return Step(moved, outstanding(moved), path)
 
 
+def _refused(run: Run, event: EventBase, reason: str, *, duplicate: bool = False) -> Refusal:
+    can = possible(run.state, ending=run.ending is not None)
+    return Refusal(run.state, type(event).__name__, reason, can, duplicate)
+
+
 def _why_not(run: Run) -> str:
     if run.state in ENDED:
         return f"the run ended at event {run.seq}"
+    if run.ending is not None:
+        return f"the run is ending ({run.ending.error.code if run.ending.error else run.ending.state})"
     return "the run has not started" if run.state is RunState.CREATED else "that is not awaited"
 
 

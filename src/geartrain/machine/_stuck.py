@@ -42,42 +42,33 @@ def stuck(run: Run, now: float, limits: StepLimits) -> Stuck | None:
     until = dwells_until(run, limits)
     if until is not None and now >= until:
         return _overdue(run, now, limits)
-    repeats = _repeats(run)
+    asked = _asked(run)
+    repeats = next((n for n, calls in enumerate(asked) if calls != asked[0]), len(asked))
     if repeats >= REPEATS:
-        calls = ", ".join(call.tool for call in run.messages[-1 - _results(run)].calls)
-        return Stuck(StuckCause.NO_PROGRESS, run.entered_at, f"{repeats} times in a row: {calls}")
+        tools = ", ".join(tool for tool, _ in asked[0])
+        return Stuck(StuckCause.NO_PROGRESS, run.entered_at, f"{repeats} times in a row: {tools}")
     return None
 
 
 def _overdue(run: Run, now: float, limits: StepLimits) -> Stuck:
-    if run.state is RunState.MODEL_THINKING:
-        about = f"model call of turn {run.turn_count + 1}, attempt {run.model_attempt}"
-        return Stuck(StuckCause.LOST_REPLY, run.entered_at, about)
+    if run.ending is not None:
+        return Stuck(StuckCause.DWELL, run.ending.time, f"ending as {run.ending.state}")
     for call in run.calls:
         call_until = call_dwells_until(call, limits)
         if call_until is not None and now >= call_until:
             return Stuck(StuckCause.DEAD_EFFECT, call.since, f"call {call.id} of {call.tool}")
+    if run.state is RunState.MODEL_THINKING:
+        about = f"model call of turn {run.turn_count + 1}, attempt {run.model_attempt}"
+        return Stuck(StuckCause.LOST_REPLY, run.entered_at, about)
     return Stuck(StuckCause.DWELL, run.entered_at, str(run.state))
 
 
-def _results(run: Run) -> int:
-    """Return how many tool results the context ends with."""
-    count = 0
+def _asked(run: Run) -> list[tuple[tuple[str, str], ...]]:
+    """Return what the newest asking messages ask for, newest first, back to the newest input."""
+    asked: list[tuple[tuple[str, str], ...]] = []
     for message in reversed(run.messages):
-        if message.role != "tool":
+        if message.role == "user" and not message.note:
             break
-        count += 1
-    return count
-
-
-def _repeats(run: Run) -> int:
-    """Return how many of the newest asking messages ask for exactly the same."""
-    asked = [tuple((call.tool, call.arguments) for call in message.calls) for message in run.messages if message.calls]
-    if not asked:
-        return 0
-    count = 0
-    for calls in reversed(asked):
-        if calls != asked[-1]:
-            break
-        count += 1
-    return count
+        if message.calls:
+            asked.append(tuple((call.tool, call.arguments) for call in message.calls))
+    return asked

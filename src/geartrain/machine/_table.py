@@ -10,6 +10,8 @@ Rule 4: DECIDE_ACTION and OBSERVE are passed through within one step and never r
                                       │                  ▼
                 COMPACT_OR_SAVE ◀─ OBSERVE ◀─ EXECUTE_TOOL ◀─ WAIT_APPROVAL
 
+Rule 5: once the cause of its end is set, a run takes only the results of what is in progress (`WHILE_ENDING`).
+
 SUSPENDED is entered from wherever nothing is in progress and a hold is open, and left when the set of holds is empty.
 FAILED and CANCELLED may follow any live state.
 """
@@ -91,7 +93,23 @@ ROWS: Final[Mapping[RunState, Row]] = MappingProxyType(
     }
 )
 
+# A run that is ending takes the results of what is in progress and what ends it; nothing starts any more. A second
+# cause of the end is refused as known already.
+WHILE_ENDING: Final[frozenset[type[events.EventBase]]] = frozenset(
+    {
+        events.ToolFinished,
+        events.WriteInDoubt,
+        events.SubAgentEnded,
+        events.GraceElapsed,
+        events.CancelRequested,
+        events.DeadlinePassed,
+        events.RunRecovered,
+        events.ActorRestarted,
+        events.RunQuarantined,
+    }
+)
 
-def possible(state: RunState) -> tuple[str, ...]:
-    """Return the names of the events that are possible in *state*."""
-    return tuple(event.__name__ for event in ROWS[state])
+
+def possible(state: RunState, *, ending: bool = False) -> tuple[str, ...]:
+    """Return the names of the events that are possible in *state*, or of those still possible while *ending*."""
+    return tuple(event.__name__ for event in ROWS[state] if not ending or event in WHILE_ENDING)

@@ -6,14 +6,21 @@ made from its `Budget`; `AgentSpec.stop_when` adds a user's own.
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from geartrain.machine._states import ReasonCode
 
+# Seconds since 1970 in a double have steps of a quarter of a microsecond. A timer set for the very moment at which the
+# active seconds are used up must find them used up, or it would be set again for the same moment.
+CLOCK_GRAIN: Final = 1e-6
+
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """What conditions look at: how much a run has used so far."""
+    """What conditions look at: how much a run has used so far, and whether it is about to ask the model."""
 
+    before_call: bool = True
     turns: int = 0
     seconds: float = 0.0
     tool_failures: int = 0
@@ -34,13 +41,13 @@ class _Condition(msgspec.Struct, frozen=True, tag=True):
 
 
 class TurnsReached(_Condition, frozen=True):
-    """Holds when a further model call would be one too many."""
+    """Holds when a further model call would be one too many; looked at before a model call only."""
 
     limit: int
 
     def met(self, used: Measured) -> ReasonCode | None:
         """Return the code that this condition ends a run with, if it holds."""
-        return ReasonCode.MAX_TURNS_EXCEEDED if used.turns >= self.limit else None
+        return ReasonCode.MAX_TURNS_EXCEEDED if used.before_call and used.turns >= self.limit else None
 
 
 class SecondsReached(_Condition, frozen=True):
@@ -50,7 +57,7 @@ class SecondsReached(_Condition, frozen=True):
 
     def met(self, used: Measured) -> ReasonCode | None:
         """Return the code that this condition ends a run with, if it holds."""
-        return ReasonCode.TIMEOUT if used.seconds >= self.limit else None
+        return ReasonCode.TIMEOUT if used.seconds >= self.limit - CLOCK_GRAIN else None
 
 
 class ToolFailuresReached(_Condition, frozen=True):
@@ -84,17 +91,18 @@ class CostReached(_Condition, frozen=True):
 
 
 class ToolCallsReached(_Condition, frozen=True):
-    """Holds when so many calls were let through."""
+    """Holds when so many calls were let through; looked at before a model call only: those calls still run."""
 
     limit: int
 
     def met(self, used: Measured) -> ReasonCode | None:
         """Return the code that this condition ends a run with, if it holds."""
-        return ReasonCode.TOOL_CALL_BUDGET_EXCEEDED if used.tool_calls >= self.limit else None
+        met = used.before_call and used.tool_calls >= self.limit
+        return ReasonCode.TOOL_CALL_BUDGET_EXCEEDED if met else None
 
 
 class ToolCalled(_Condition, frozen=True):
-    """Holds when the newest turn has a finished call of that tool."""
+    """Holds when a call of that tool in the newest turn went well."""
 
     tool: str
 

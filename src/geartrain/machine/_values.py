@@ -64,7 +64,8 @@ class Message(Value, frozen=True, kw_only=True):
     """One message of the context.
 
     An assistant message may hold `calls`; each is answered by one tool message with its `call_id`, in call order.
-    `turn` is the turn it belongs to (0: before the first). The window never drops `pinned` messages.
+    `turn` is the turn it belongs to (0: before the first). The window never drops `pinned` messages. A `note` is said
+    by the machine itself (a summary, a reply that could not be used) and is nobody's input.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -76,10 +77,14 @@ class Message(Value, frozen=True, kw_only=True):
     artifact: str = ""
     turn: int = 0
     pinned: bool = False
+    note: bool = False
 
     def size(self) -> int:
         """Return about how many bytes of context this message takes."""
-        return len(self.text) + 16 + sum(len(call.arguments) + len(call.tool) + 32 for call in self.calls)
+        size = len(self.text) + 16
+        for call in self.calls:
+            size += len(call.arguments) + len(call.tool) + 32
+        return size
 
 
 class Artifact(Value, frozen=True, kw_only=True):

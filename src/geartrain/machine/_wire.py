@@ -13,7 +13,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from geartrain.errors import FormatUnknown
+from geartrain.errors import FormatUnknown, InvalidValue
 from geartrain.ids import digest
 from geartrain.machine._events import Event, EventBase
 from geartrain.machine._run import Run
@@ -28,6 +28,11 @@ UPCASTERS: Final[Mapping[tuple[str, int], Upcaster]] = MappingProxyType({})
 
 RUN_VERSION: Final = 1
 RUN_UPCASTERS: Final[Mapping[int, Upcaster]] = MappingProxyType({})
+
+_NEWEST: Final = f"the newest of version {max(EVENT_VERSIONS.values())}"
+# What reading may raise: JSON that is none or does not fit, nesting without end, a version without upcaster, and a
+# value that this code refuses.
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeError, RecursionError, KeyError, InvalidValue)
 
 _encoder: Final = msgspec.json.Encoder()
 _event_decoder: Final[msgspec.json.Decoder[Event]] = msgspec.json.Decoder(Event)
@@ -49,18 +54,18 @@ def decode_event(
     """
     newest = EVENT_VERSIONS.get(kind)
     if newest is None:
-        raise FormatUnknown("event type", repr(kind), "the types of this version")
+        raise FormatUnknown("event type", f"{kind!r} (version {version})", f"{len(EVENT_VERSIONS)} types, {_NEWEST}")
     if version > newest:
         raise FormatUnknown(f"event {kind}", f"version {version}", f"up to version {newest}")
     try:
         if version == newest:
             event = _event_decoder.decode(body)
         else:
-            data = msgspec.json.decode(body)
+            data = msgspec.json.decode(body, type=dict[str, Any])
             for step in range(version, newest):
                 data = upcasters[kind, step](data)
             event = msgspec.convert(data, Event)
-    except (msgspec.DecodeError, UnicodeError, KeyError) as problem:
+    except _UNREADABLE as problem:
         raise FormatUnknown(
             f"event {kind}", f"a body that does not fit version {version} ({problem})", "valid bodies"
         ) from problem
@@ -74,6 +79,7 @@ def event_from_json(body: bytes | str) -> Event:
 
     Raises:
         FormatUnknown: It is no event of this version.
+        InvalidValue: It names a limit that is none.
     """
     try:
         return _event_decoder.decode(body)
@@ -102,11 +108,11 @@ def decode_run(version: int, body: bytes, upcasters: Mapping[int, Upcaster] = RU
     try:
         if version == RUN_VERSION:
             return _run_decoder.decode(body)
-        data = msgspec.json.decode(body)
+        data = msgspec.json.decode(body, type=dict[str, Any])
         for step in range(version, RUN_VERSION):
             data = upcasters[step](data)
         return msgspec.convert(data, Run)
-    except (msgspec.DecodeError, UnicodeError, KeyError) as problem:
+    except _UNREADABLE as problem:
         raise FormatUnknown(
             "checkpoint", f"a body that does not fit version {version} ({problem})", "valid bodies"
         ) from problem
