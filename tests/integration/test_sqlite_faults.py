@@ -9,19 +9,24 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from geartrain import faults
 from geartrain.errors import GeartrainError
+from geartrain.limits import Limits
 from geartrain.persistence import (
     CommitUnknown,
     Entry,
+    StoreClosed,
     StoreFailed,
+    StoreUnusable,
 )
 from geartrain.persistence.sqlite import SqliteJournal, _file
 from geartrain.testing._journal_samples import (
     ENDED,
     START,
+    a_head,
     a_message,
     an_entry,
     an_event,
@@ -261,3 +266,86 @@ def _failing(*names: str) -> faults.Hook:
             raise OSError(f"{name} of {subject}")
 
     return fail
+
+
+async def test_a_value_that_cannot_be_stored_is_refused_alone(journal: SqliteJournal) -> None:
+    epoch = await epoch_of(journal)
+    futures = [
+        journal.append(an_entry("a", epoch)),
+        journal.append(an_entry("b", epoch, events=(an_event(1, version=2**70),))),
+        journal.append(an_entry("c", epoch, head=a_head(counters={"turns": object()}))),
+        journal.append(an_entry("d", epoch, head=a_head(updated_at=float("nan")))),
+        journal.append(an_entry("e", epoch)),
+    ]
+
+    assert await outcomes_of(futures) == [1, "InvalidValue", "InvalidValue", "InvalidValue", 1]
+    assert [row.run_id for row in await journal.list()] == ["a", "e"]
+
+
+async def test_far_too_many_waiting_entries_are_refused_at_once(path: Path) -> None:
+    journal = await SqliteJournal.open(path, limits=Limits(runs_live=2))
+    epoch = await epoch_of(journal)
+    futures = [journal.append(an_entry(run_id, epoch)) for run_id in "ab"]
+
+    with pytest.raises(StoreFailed, match="2 entries wait already"):
+        journal.append(an_entry("c", epoch))
+
+    assert await outcomes_of(futures) == [1, 1]
+    assert await journal.append(an_entry("c", epoch)) == 1
+    await journal.aclose()
+
+
+async def test_a_file_system_without_a_write_ahead_log_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Network(sqlite3.Connection):
+        def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
+            return super().execute("SELECT 'delete'" if "journal_mode" in sql else sql, *arguments)
+
+    monkeypatch.setattr(_file, "CONNECTION_CLASS", Network)
+
+    with pytest.raises(StoreUnusable, match="cannot use a write-ahead log here"):
+        await SqliteJournal.open(path)
+
+
+async def test_an_append_whose_scope_is_cancelled_leaves_the_store_free_for_others(
+    journal: SqliteJournal, path: Path
+) -> None:
+    """ST-1: also when the scope cancels every wait inside it."""
+    epoch = await epoch_of(journal)
+    for number in range(20):
+        with anyio.move_on_after(0.0002 * number):
+            await asyncio.gather(*[journal.append(an_entry(f"r{number}-{each}", epoch)) for each in range(50)])
+
+    await journal.mark("r", "the writer is done with all that was before", now=START)
+    with contextlib.closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("ROLLBACK")
+    assert {row.last_seq for row in await journal.list(limit=2_000)} <= {1}
+
+
+async def test_closing_in_a_cancelled_scope_lets_go_all_the_same(path: Path) -> None:
+    """ST-4."""
+    journal = await SqliteJournal.open(path)
+    epoch = await epoch_of(journal)
+    futures = [journal.append(an_entry(str(number), epoch)) for number in range(2_000)]
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await journal.aclose()
+
+    again = await SqliteJournal.open(path)
+
+    outcomes = await outcomes_of(futures)
+    assert outcomes.count(1) == len(await again.list(limit=5_000))
+    await again.aclose()
+
+
+async def test_whatever_is_asked_of_a_closed_handle_is_refused(path: Path) -> None:
+    journal = await SqliteJournal.open(path)
+    reading = [asyncio.create_task(journal.load("r")) for _ in range(50)]
+    await asyncio.sleep(0)
+    await journal.aclose()
+
+    for ask in (journal.load("r"), journal.list(), journal.claim("a", now=START, lease_seconds=1)):
+        with pytest.raises(StoreClosed):
+            await ask
+    found = await asyncio.gather(*reading, return_exceptions=True)
+    assert {type(each) for each in found} <= {type(None), StoreClosed}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from geartrain.errors import FormatUnknown, GeartrainError
+from geartrain.errors import FormatUnknown, GeartrainError, InvalidValue
 from geartrain.persistence import (
     RunCorrupt,
     StoreUnusable,
@@ -61,6 +62,10 @@ def make_named(path: Path) -> None:
         connection.execute("PRAGMA application_id = 7")
 
 
+def make_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
 def make_cut(path: Path) -> None:
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -72,6 +77,7 @@ def make_cut(path: Path) -> None:
     ("make", "reason"),
     [
         (make_folder, "is a folder"),
+        (make_pipe, "is not a regular file"),
         (make_text, "is not an SQLite file"),
         (make_short, "is not an SQLite file"),
         (make_foreign, "is another program's SQLite file"),
@@ -96,6 +102,12 @@ async def test_a_damaged_first_page_is_refused_with_what_sqlite_says(path: Path)
 
     with pytest.raises(StoreUnusable, match="cannot be opened"):
         await SqliteJournal.open(path)
+
+
+async def test_a_path_with_a_nul_is_refused(path: Path) -> None:
+    """ST-9."""
+    with pytest.raises(InvalidValue):
+        await SqliteJournal.open(f"{path}\x00.db")
 
 
 async def test_a_missing_folder_is_refused(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from geartrain.persistence import (
     StoreReadOnly,
 )
 from geartrain.persistence.sqlite import SqliteJournal
+from geartrain.persistence.sqlite._lock import FileUse
 from geartrain.testing._journal_samples import (
     an_entry,
     epoch_of,
@@ -199,6 +200,37 @@ async def test_the_claim_of_a_dead_process_is_void_at_once(path: Path) -> None:
         await journal.append(an_entry("s", epoch))
     assert await epoch_of(journal) > epoch
     await journal.aclose()
+
+
+HOLD_SILENTLY = """
+    import fcntl
+    file = open(sys.argv[1] + ".lock", "w")
+    fcntl.lockf(file, fcntl.LOCK_EX)
+    say("holding")
+    sys.stdin.read()
+"""
+
+
+async def test_an_owner_that_does_not_say_who_it_is_is_respected_too(path: Path) -> None:
+    holder = start_program(HOLD_SILENTLY, path)
+    assert holder.stdout is not None
+    await asyncio.to_thread(holder.stdout.readline)
+
+    with pytest.raises(StoreBusy) as refusal:
+        await SqliteJournal.open(path)
+    holder.communicate("")
+
+    assert (refusal.value.pid, refusal.value.since) == (None, None)
+    await (await SqliteJournal.open(path)).aclose()
+
+
+def test_a_use_that_was_given_up_cannot_be_locked_later(path: Path) -> None:
+    """ST-4: an opening whose caller is gone leaves no lock behind."""
+    use = FileUse(str(path))
+    use.end()
+
+    with pytest.raises(RuntimeError):
+        use.lock(0.0)
 
 
 RACE = """

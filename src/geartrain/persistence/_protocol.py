@@ -110,14 +110,15 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     def size(self) -> int:
         """Return about how many bytes this entry writes."""
-        return (
-            256
-            + sum(len(event.body) + 128 for event in self.events)
-            + len(self.checkpoint or b"")
-            + sum(map(len, self.specs.values()))
-            + sum(map(len, self.artifacts.values()))
-            + sum(len(item.body) + 64 for item in self.outgoing)
-        )
+        size = 256 + len(self.checkpoint or b"")
+        for event in self.events:
+            size += len(event.body) + 128
+        for item in self.outgoing:
+            size += len(item.body) + 64
+        for blobs in (self.specs, self.artifacts):
+            if blobs:
+                size += sum(map(len, blobs.values()))
+        return size
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+import msgspec
+
 from geartrain.persistence._edge import hold_kind
 from geartrain.persistence._errors import RunCorrupt
 from geartrain.persistence._protocol import InboxItem, LoadedRun, Mark, RunRow, StoredEvent
@@ -160,6 +162,10 @@ def runs(
     if marked is not None:
         conditions.append("marked = ?")
         values.append(int(marked))
+    if held is not None:
+        # Leaves out nearly all that has no such hold without decoding it; the loop below looks closely.
+        conditions.append("instr(holds, ?)")
+        values.append(msgspec.json.encode(held).decode().removesuffix('"'))
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     cursor = connection.execute(
         f"{_LINES} {where} ORDER BY created_at DESC, runs.run_id LIMIT ?",

@@ -25,6 +25,7 @@ RUN_COLUMNS: Final = (
 )
 INBOX_COLUMNS: Final = "number, run_id, id, type, version, checksum, body"
 
+_encode: Final = msgspec.json.Encoder().encode
 _SEPARATED: Final = ["%s\x1f" * count for count in range(16)]
 
 UNREADABLE: Final = "what is stored as its head fails its checksum"
@@ -100,7 +101,7 @@ def head_values(run_id: str, last_seq: int, head: Head) -> Row:
 
 
 def _json(value: Any) -> str:
-    return msgspec.json.encode(value).decode() if value else ""
+    return _encode(value).decode() if value else ""
 
 
 def run_row_of(row: Row, mark: Mark | None) -> RunRow:
