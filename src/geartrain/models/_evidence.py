@@ -154,11 +154,11 @@ def kind_of(path: str, text: str) -> Kind:
 
 def file_factor(path: str, question: Question) -> float:
     """Return how much what stands in *path* counts."""
-    wanted = question.text.lower()
+    wanted = forms(question.text)
     factor = 1.0
     for pattern, weight in _FILE_FACTORS:
         found = pattern.search(path)
-        if found and not any(word in wanted for word in re.findall(r"[a-z]{4,}", found.group().lower())):
+        if found and wanted.isdisjoint(forms(found.group())):
             factor = min(factor, weight)
     return factor
 

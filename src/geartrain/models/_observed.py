@@ -10,10 +10,11 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, Final
 
 from geartrain.machine import Message, ResultStatus, ToolCall
-from geartrain.models._summary import is_notice, is_summary
+from geartrain.models._summary import is_summary
 from geartrain.models._toolbox import Role, Toolbox, argument
 
 LINES_MAX: Final = 20_000
@@ -118,17 +119,18 @@ def newest_exchange(messages: Sequence[Message]) -> Exchange:
     for message in messages[:begin]:
         if _asks(message):
             earlier = message.text
-    results = {message.call_id: message for message in messages[begin:] if message.role == "tool"}
     asked: list[Asked] = []
     made: list[Made] = []
     rounds = 0
-    for message in messages[begin:]:
+    for index, message in enumerate(messages[begin:], begin + 1):
         if _asks(message):
             asked.append(Asked(message.text, rounds))
         elif message.role == "assistant" and message.calls:
+            answers = takewhile(lambda later: later.role == "tool", messages[index:])
+            results = {answer.call_id: answer for answer in answers}
             made.extend(Made(call, rounds, results.get(call.id)) for call in message.calls)
             rounds += 1
-    summary = next((m.text for m in reversed(messages) if m.role == "user" and is_summary(m.text)), "")
+    summary = next((m.text for m in reversed(messages) if is_summary(m)), "")
     return Exchange(tuple(asked), tuple(made), rounds, earlier, summary)
 
 
@@ -139,8 +141,8 @@ def _without_note(text: str) -> str:
 
 
 def _asks(message: Message) -> bool:
-    """Whether a message is a question of the user: neither a notice of the machine nor what a provider pinned."""
-    return message.role == "user" and not message.pinned and not is_notice(message.text) and bool(message.text.strip())
+    """Whether a message is a question of the user: neither a note of the machine nor what a provider pinned."""
+    return message.role == "user" and not message.pinned and not message.note and bool(message.text.strip())
 
 
 def observe(exchange: Exchange, box: Toolbox) -> Seen:

@@ -92,9 +92,15 @@ def _research(
     others = calls_of_others(questions, box, made) if rounds == 0 or late == exchange.rounds else ()
     if not box.reads_files:
         return others
-    stages = [
-        (question, min(rounds - asked.round, STAGES)) for question, asked in zip(questions, exchange.asked, strict=True)
-    ]
+    # Tools for files refuse all without a root folder, and failures are counted: one try shows whether they work.
+    trying = "root" not in request.context and Role.LIST in box.known
+    if trying and not exchange.made:
+        first = box.call(Role.LIST, path=".")
+        return (*others, *([first] if first else []))
+    if trying and not any(made.ok for made in exchange.made):
+        return others
+    asked_at = [asked.round for asked in exchange.asked]
+    stages = [(q, max(0, min(rounds - trying - at, STAGES))) for q, at in zip(questions, asked_at, strict=True)]
     return (*others, *next_calls(stages, seen, box, made))[:8]
 
 
@@ -157,8 +163,9 @@ def _failures(seen: Seen) -> str:
     lines = []
     for made in seen.failed[:4]:
         status = made.result.status if made.result else ResultStatus.NOT_STARTED
-        lines.append(f"`{made.call.tool}` {made.call.arguments[:80]} ({status})")
-    return "\n\nNot everything could be looked at: " + "; ".join(lines) + "."
+        why = " ".join(made.result.text.split())[:160] if made.result else "no result came"
+        lines.append(f"`{made.call.tool}` {made.call.arguments[:80]} ({status}): {why}")
+    return "\n\nNot everything could be looked at:\n\n" + "\n".join(f"- {line}" for line in lines)
 
 
 def _with_saved(report: str, saved: Made | None) -> str:

@@ -287,6 +287,8 @@ def _word_term(word: str) -> Term:
     root = search_root(lower)
     # A short root stands inside many words that have nothing to do with it.
     pattern = re.escape(root) if len(root) > 4 else rf"\b{re.escape(root)}|_{re.escape(root)}"
+    if not lower.startswith(root):
+        pattern = f"{pattern}|{re.escape(lower)}"
     soft = lower in _SOFT
     return Term(
         word=lower,

@@ -28,6 +28,9 @@ _SNIPPET_LINES: Final = 12
 _PER_FILE_MAX: Final = 4
 _BEST_FILE_MAX: Final = 6
 _SCORE_SHARE_MIN: Final = 0.33
+# What is assigned in a function's body is no default, and some defaults are stated in words.
+_STATEMENT: Final = re.compile(r"^\s{8,}[\w.]+ = ")
+_IN_WORDS: Final = re.compile(r"\bdefaults to\b|\bthe default\b|\bby default\b", re.IGNORECASE)
 _LITERAL_DEFAULT: Final = re.compile(
     r"^\s*#\s*define\s+\w+\s+\S+|"
     r"\b\w+\s*(?::\s*[\w.\[\] |\"']{1,50})?\s*=\s*(?:[-+]?[\d_.]+(?:\s*(?:\*\*?|<<)\s*\d+)*|None|True|False|true|false|"
@@ -62,6 +65,8 @@ def _general(question: Question, seen: Seen) -> Section | None:
         sentences.insert(0, _place_sentence(question, chosen))
     if Aim.DEFAULTS in question.aims:
         sentences.append(_defaults_sentence(question, chosen))
+    elif Aim.AMOUNT in question.aims:
+        sentences.insert(0, _values_sentence(question, chosen))
     return Section(" ".join(filter(None, sentences)), citations, _snippet(question, seen, chosen[0]))
 
 
@@ -181,7 +186,7 @@ def _definition_sentence(question: Question, seen: Seen, chosen: Sequence[Findin
         lines = seen.lines[path]
         name, document = title_of(path, lines[line]), documented(lines, line)
         text = f"{name} {document[1]}" if document else name
-        value = sum(strength(term, text, forms(text)) for term in question.strong)
+        value = sum(strength(term, text, forms(text)) for term in question.strong) + 0.25 * bool(document)
         if value > best:
             best, said = value, f"`{name}` is defined in `{path}:{line}`."
             if document:
@@ -190,25 +195,28 @@ def _definition_sentence(question: Question, seen: Seen, chosen: Sequence[Findin
 
 
 def _defaults_sentence(question: Question, chosen: Sequence[Finding]) -> str:
-    stated: dict[str, str] = {}
-    wanted = [term for term in question.strong if term.word not in {"default", "defaults"}]
+    """Return the defaults that the shown lines state, as values or in words, in the order of the findings."""
+    wanted = [term for term in question.strong if not term.word.startswith("default")]
     words = {piece[:4] for term in wanted for piece in re.findall(r"[a-z]+", term.word.lower())}
+    shown: dict[str, str] = {}
     for finding in chosen:
-        if re.match(r"^\s{8,}[\w.]+ = ", finding.text):
-            continue
-        for match in _LITERAL_DEFAULT.finditer(finding.text):
-            text = match.group().strip()
-            if any(word in text.lower() for word in words):
-                stated.setdefault(text, f"{finding.path}:{finding.line}")
-    shown = [f"`{text}` (`{place}`)" for text, place in list(stated.items())[:5]]
-    for finding in chosen:
-        if len(shown) < 5 and re.search(
-            r"\bdefaults? (?:to|is|are|value)\b|\bby default\b", finding.text, re.IGNORECASE
-        ):
-            shown.append(f"“{excerpt(finding.text, question)}” (`{finding.path}:{finding.line}`)")
+        place = f"`{finding.path}:{finding.line}`"
+        if _IN_WORDS.search(finding.text):
+            shown.setdefault(f"“{excerpt(finding.text, question)}”", place)
+        elif not _STATEMENT.match(finding.text):
+            values = (match.group().strip() for match in _LITERAL_DEFAULT.finditer(finding.text))
+            for text in values:
+                if any(word in text.lower() for word in words):
+                    shown.setdefault(f"`{text}`", place)
     if not shown:
         return "No line that was read states a default as a plain value."
-    return f"Defaults stated there: {joined(shown)}."
+    return f"Defaults stated there: {joined([f'{text} ({place})' for text, place in list(shown.items())[:5]])}."
+
+
+def _values_sentence(question: Question, chosen: Sequence[Finding]) -> str:
+    constants = [f for f in chosen[:5] if f.kind is Kind.CONSTANT and re.search(r"\d", f.text)]
+    shown = [f"`{excerpt(f.text, question)}` (`{f.path}:{f.line}`)" for f in constants]
+    return f"Values stated there: {joined(shown)}." if shown else ""
 
 
 def _prose_summary(question: Question, chosen: Sequence[Finding]) -> str:

@@ -13,21 +13,15 @@ from geartrain.machine import Message
 
 SUMMARY_CHARS_MAX: Final = 2_000
 
-# What the machine writes in the user's place: a summary, and notices. None of it is a question.
+# How the machine's own note begins that holds a summary.
 _SUMMARY: Final = "[Summary of "
-_NOTICES: Final = (_SUMMARY, "[This reply could not be used]", "[The handoff to ")
 
 _CITED: Final = re.compile(r"^(?:\./)?([^\s:*`][^:\n`]{0,300}?:\d{1,7}): ?(.{1,160})$")
 
 
-def is_summary(text: str) -> bool:
-    """Say whether *text* of a user's message is a summary of what was said before."""
-    return text.startswith(_SUMMARY)
-
-
-def is_notice(text: str) -> bool:
-    """Say whether *text* of a user's message comes from the machine and asks nothing."""
-    return text.startswith(_NOTICES)
+def is_summary(message: Message) -> bool:
+    """Say whether *message* holds a summary of what was said before."""
+    return message.note and message.text.startswith(_SUMMARY)
 
 
 def summary_of(messages: Sequence[Message]) -> str:
@@ -35,10 +29,10 @@ def summary_of(messages: Sequence[Message]) -> str:
     asked, answered, cited, used = [], [], [], []
     for message in messages:
         text = " ".join(message.text.split())
-        if is_summary(message.text):
+        if is_summary(message):
             cited.extend(_citations(message.text))
             asked.extend(re.findall(r"^Asked: (.+)$", message.text, re.MULTILINE))
-        elif message.role == "user" and text and not is_notice(text):
+        elif message.role == "user" and text and not message.note:
             asked.append(text[:300])
         elif message.role == "assistant" and text and not message.calls:
             answered.append(text[:300])

@@ -11,9 +11,15 @@ import re
 from collections.abc import Iterable
 from functools import lru_cache
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Final
 
-_PART: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_A-Za-z]+|\d+")
+# Latin letters have humps; letters of other scripts are taken as they stand together.
+_UPPER: Final = "A-ZÀ-ÖØ-Þ"
+_LOWER: Final = "a-zß-öø-ÿĀ-ɏ"
+_PART: Final = re.compile(
+    rf"[{_UPPER}]+(?![{_LOWER}])|[{_UPPER}]?[{_LOWER}]+|[^\W\d_{_UPPER}{_LOWER}]+|\d+",
+)
 
 
 def word_set(text: str) -> frozenset[str]:
@@ -49,6 +55,19 @@ _WHOLE: Final = word_set(
     "after buffer chapter corner counter error exception ever father filter header king layer letter mother never "
     "number order other over paper parameter pointer register river server sister string summer thing under user "
     "water weather winter brother morning evening nothing something anything during spring"
+)
+
+# Verbs whose forms do not show their stem.
+_IRREGULAR: Final = MappingProxyType(
+    dict(
+        pair.split(":")
+        for pair in word_set(
+            "sent:send written:write wrote:write built:build kept:keep held:hold thrown:throw threw:throw caught:catch "
+            "chosen:choose chose:choose begun:begin began:begin broken:break broke:break hidden:hide bound:bind "
+            "lost:lose paid:pay sold:sell bought:buy ran:run drawn:draw grown:grow grew:grow spent:spend stood:stand "
+            "woken:wake woke:wake taught:teach thought:think told:tell left:leave led:lead fed:feed children:child"
+        )
+    )
 )
 
 # Groups of words that answer for each other, for questions about programs and about plain texts.
@@ -109,14 +128,15 @@ def parts(text: str) -> list[str]:
 @lru_cache(maxsize=8_192)
 def stem(word: str) -> str:
     """Return the stem of the lower-case *word*; inflected forms of one word have the same."""
-    word = _undoubled(_without_suffix(_singular(word)))
+    word = _undoubled(_without_suffix(_singular(_IRREGULAR.get(word, word))))
     if len(word) > 3 and word.endswith("e"):
         word = word[:-1]
     return word[:-1] + "i" if len(word) > 2 and word.endswith("y") else word
 
 
 def search_root(word: str) -> str:
-    """Return the beginning that the inflected forms of the lower-case *word* share, for searching."""
+    """Return the beginning that the regular forms of the lower-case *word* share, for searching: "send" for "sent"."""
+    word = _IRREGULAR.get(word, word)
     single = _singular(word)
     root = _without_suffix(single)
     if root != single:
