@@ -313,6 +313,15 @@ class AppendConformance:
 
         assert await outcomes_of(futures) == [1, 2, 3, "JournalConflict", 4, "JournalConflict"]
 
+    async def test_an_entry_that_comes_too_early_is_not_helped_by_the_next_one(self, journal: Journal) -> None:
+        """JR-7: what is judged is the run as it was when the entry's turn came, for new runs and old ones."""
+        epoch = await epoch_of(journal)
+        new = [journal.append(an_entry("r", epoch, expected)) for expected in (1, 0)]
+        assert await outcomes_of(new) == ["JournalConflict", 1]
+
+        old = [journal.append(an_entry("r", epoch, expected)) for expected in (2, 1)]
+        assert await outcomes_of(old) == ["JournalConflict", 2]
+
     async def test_a_cancelled_append_is_whole_or_not_there(self, journal: Journal) -> None:
         """And the ones beside it are written."""
         epoch = await epoch_of(journal)
