@@ -1,6 +1,6 @@
 """Declaring tools, running them, and the tools for files that come with geartrain."""
 
-from geartrain.tools._clean import Outcome
+from geartrain.tools._clean import Outcome, cleaned, error_text, present
 from geartrain.tools._context import ToolContext
 from geartrain.tools._errors import (
     ArgumentsInvalid,
@@ -39,9 +39,12 @@ __all__ = [
     "ToolDefinitionError",
     "ToolExited",
     "Unknown",
+    "cleaned",
+    "error_text",
     "file_tools",
     "invoke",
     "list_dir",
+    "present",
     "read_file",
     "search_code",
     "tool",

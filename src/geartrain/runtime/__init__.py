@@ -1,0 +1,49 @@
+"""The runtime: run actors, their effects, recovery, and the door through which callers reach runs."""
+
+from geartrain.runtime._agent import Agent
+from geartrain.runtime._effect import current_run
+from geartrain.runtime._executor import CallOutcome, Executor, LiveExecutor
+from geartrain.runtime._handle import RunHandle
+from geartrain.runtime._hub import ObserverStatistics, Watch, log_records
+from geartrain.runtime._policy import (
+    Allow,
+    Ask,
+    Decision,
+    Deny,
+    Policy,
+    PolicyCall,
+    RunView,
+    default_policy,
+)
+from geartrain.runtime._reader import RunReader, open_reader
+from geartrain.runtime._reading import JournalEntry, OpenCall, ReplayReport, RunSnapshot, RunSummary
+from geartrain.runtime._runtime import Runtime, RuntimeStatistics
+
+__all__ = [
+    "Agent",
+    "Allow",
+    "Ask",
+    "CallOutcome",
+    "Decision",
+    "Deny",
+    "Executor",
+    "JournalEntry",
+    "LiveExecutor",
+    "ObserverStatistics",
+    "OpenCall",
+    "Policy",
+    "PolicyCall",
+    "ReplayReport",
+    "RunHandle",
+    "RunReader",
+    "RunSnapshot",
+    "RunSummary",
+    "RunView",
+    "Runtime",
+    "RuntimeStatistics",
+    "Watch",
+    "current_run",
+    "default_policy",
+    "log_records",
+    "open_reader",
+]

@@ -1,0 +1,439 @@
+"""The run actor: takes events one at a time through the step, appends, and only then lets effects start.
+
+Rule 1: the run that everybody sees is the one that is stored. A step's result replaces it when its append is done.
+Rule 2: events that wait together are stepped one after another and appended together; each is told its own fate.
+Rule 3: a refused event changes nothing. A store that cannot write loses nothing: what came from outside is told so,
+what an effect brought is kept and tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from geartrain import faults
+from geartrain.actors import Cell, Reply
+from geartrain.errors import EventConflict, EventRefused, GeartrainError, InternalError, RunSetApart
+from geartrain.machine import (
+    ENDED,
+    AgentSpec,
+    CancelRequested,
+    EvaluatePermissions,
+    Event,
+    PermissionsEvaluated,
+    Refusal,
+    Run,
+    RunQuarantined,
+    RunRecovered,
+    RunState,
+    Step,
+    event_digest,
+    step,
+)
+from geartrain.mailbox import Lane
+from geartrain.persistence import CommitUnknown, DuplicateEvent, Entry, OwnershipLost, StoreFailed
+from geartrain.runtime._entry import Moved, entry_of, stored
+from geartrain.runtime._node import Node, log
+from geartrain.runtime._policy import PendingVerdicts, ask_policy
+
+# Outside events remembered by a loaded run, so that a delivery repeated at once is known without asking the store.
+_RECENT: Final = 256
+_RETRY_SECONDS_MAX: Final = 5.0
+_NOTHING: Final[Mapping[str, bytes]] = {}
+
+
+class Delivery:
+    """An event on its way into a run, and where its fate is told."""
+
+    __slots__ = ("artifacts", "event", "inbox", "outside", "reply", "specs")
+
+    def __init__(
+        self,
+        event: Event,
+        *,
+        outside: bool,
+        reply: Reply[int] | None = None,
+        artifacts: Mapping[str, bytes] = _NOTHING,
+        specs: Mapping[str, tuple[AgentSpec, bytes]] | None = None,
+        inbox: int | None = None,
+    ) -> None:
+        self.event = event
+        self.outside = outside
+        self.reply = reply
+        self.artifacts = artifacts
+        self.specs = specs
+        self.inbox = inbox
+
+    def accept(self, seq: int) -> None:
+        """Tell that the event is stored as number *seq*."""
+        if self.reply is not None:
+            self.reply.answer(seq)
+
+    def fail(self, error: Exception) -> None:
+        """Tell that the event is not stored."""
+        if self.reply is not None:
+            self.reply.fail(error)
+
+
+class RunActor:
+    """One run at work in this process. Made when something is to be done, dropped when the run rests."""
+
+    __slots__ = (
+        "_consumed",
+        "_recent",
+        "_retries",
+        "_tail_bytes",
+        "cell",
+        "gate",
+        "node",
+        "pending_verdicts",
+        "run",
+        "specs",
+    )
+
+    def __init__(self, node: Node, run: Run, specs: dict[str, AgentSpec], tail_bytes: int = 0) -> None:
+        self.node = node
+        self.run = run
+        self.specs = specs
+        self.pending_verdicts: dict[str, PendingVerdicts] = {}
+        self._tail_bytes = tail_bytes
+        self._recent: dict[str, str] = {}
+        self._consumed: tuple[int, ...] = ()
+        self._retries = 0
+        # Opens when the append under way has been dealt with.
+        self.gate: asyncio.Future[None] | None = None
+        self.cell: Cell[Delivery] = Cell(
+            run.id,
+            self,
+            on_failure=self._failed,
+            capacity=node.limits.mailbox_capacity,
+            reserved_capacity=4 * node.limits.calls_per_reply + 64,
+            messages_per_turn=node.limits.messages_per_turn,
+        )
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether the run waits for somebody, or is over, or was never stored."""
+        return self.run.seq == 0 or self.run.state is RunState.SUSPENDED or self.run.state in ENDED
+
+    def put_result(self, event: Event, artifacts: Mapping[str, bytes] = _NOTHING) -> None:
+        """Take what an effect of this run brought."""
+        self.cell.put_result(Delivery(event, outside=False, artifacts=artifacts))
+
+    def put_internal(self, event: Event, reply: Reply[int]) -> None:
+        """Take an event of an effect that waits until it is stored."""
+        self.cell.put_result(Delivery(event, outside=False, reply=reply))
+
+    def put_alarm(self, event: Event) -> None:
+        """Take an event whose time has come."""
+        self.cell.put_result(Delivery(event, outside=False))
+
+    def ask_policy_again(self, command: EvaluatePermissions) -> None:
+        """Ask the policy about calls whose verdicts another actor of this run had waited for."""
+        event = self._verdicts(self.run, command)
+        if event is not None:
+            self.put_result(event)
+        else:
+            self.node.effects.reconcile(self)
+
+    # The steps of one batch
+
+    def receive(self, batch: Sequence[Delivery], /) -> asyncio.Future[Any] | None:
+        """Step through *batch* and append what it gave; called by the cell."""
+        gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if not self._process(batch, gate):
+            return None
+        self.gate = gate
+        return gate
+
+    def _process(self, batch: Sequence[Delivery], gate: asyncio.Future[None]) -> bool:
+        """Return whether an append is under way, at whose end *gate* opens."""
+        moves: list[Moved] = []
+        taken: list[tuple[Delivery, int]] = []
+        run = self.run
+        for delivery in batch:
+            run = self._take(delivery, run, moves, taken)
+        if not moves:
+            for delivery, seq in taken:
+                delivery.accept(seq)
+            self._rest_soon()
+            return False
+        self._append(moves, taken, gate)
+        return True
+
+    def _take(self, delivery: Delivery, run: Run, moves: list[Moved], taken: list[tuple[Delivery, int]]) -> Run:
+        event = delivery.event
+        if delivery.inbox is not None:
+            self._consumed = (*self._consumed, delivery.inbox)
+        if delivery.outside and (known := self._recent.get(event.id)) is not None:
+            if known == event_digest(event):
+                taken.append((delivery, run.seq))
+            else:
+                delivery.fail(EventConflict(run.id, event.id))
+            return run
+        if delivery.specs:
+            self.specs.update({digest: spec for digest, (spec, _) in delivery.specs.items()})
+        result = step(run, event, self.specs)
+        if isinstance(result, Refusal):
+            self._refuse(delivery, result, run)
+            return run
+        if delivery.outside:
+            self._remember(event)
+        moves.append(Moved(event, result.run, delivery.outside))
+        run = self._follow(result, moves)
+        taken.append((delivery, moves[-1].run.seq))
+        return run
+
+    def _remember(self, event: Event) -> None:
+        self._recent[event.id] = event_digest(event)
+        if len(self._recent) > _RECENT:
+            del self._recent[next(iter(self._recent))]
+
+    def _refuse(self, delivery: Delivery, refusal: Refusal, run: Run) -> None:
+        event = delivery.event
+        if delivery.reply is None or not delivery.outside:
+            self.node.hub.live(
+                run.id, "event_refused", {"type": refusal.event, "id": event.id, "reason": refusal.reason}
+            )
+        delivery.fail(
+            EventRefused(run.id, refusal.event, str(refusal.state), refusal.reason, refusal.possible, run.seq)
+        )
+
+    def _follow(self, result: Step, moves: list[Moved]) -> Run:
+        """Take the steps that follow at once: verdicts of a synchronous policy, and what must not go on."""
+        while (event := self._next_inline(result)) is not None:
+            following = step(result.run, event, self.specs)
+            if isinstance(following, Refusal):
+                raise InternalError(f"run {result.run.id!r}: {following.event} was refused: {following.reason}")
+            moves.append(Moved(event, following.run, outside=False))
+            result = following
+        return result.run
+
+    def _next_inline(self, result: Step) -> Event | None:
+        run, node = result.run, self.node
+        if run.state in ENDED or not result.commands:
+            return None
+        if run.ending is None and run.seq >= node.limits.events_per_run:
+            reason = f"the run has {run.seq} events, the most that are kept"
+            return CancelRequested(
+                id=f"limit.{run.seq}", time=run.updated_at, reason=reason, code="cancelled_by_system"
+            )
+        if run.agent not in node.agents and run.state is not RunState.SUSPENDED and run.ending is None:
+            reason = f"agent {run.agent!r} is not registered here"
+            return RunQuarantined(id=f"gone.{run.seq}", time=run.updated_at, reason=reason, code="agent_gone")
+        command = next((c for c in result.commands if isinstance(c, EvaluatePermissions)), None)
+        return self._verdicts(run, command) if command is not None else None
+
+    def _verdicts(self, run: Run, command: EvaluatePermissions) -> Event | None:
+        """Return the verdicts if the policy gives them at once; otherwise leave them to an effect."""
+        if command.key in self.pending_verdicts:
+            return None
+        agent = self.node.agents[run.agent].agent
+        recorded = {tool.name: tool for tool in self.specs[run.spec].tools}
+        calls = tuple(call for call in run.calls if call.id in command.call_ids)
+        pending = ask_policy(self.node.policy, agent, run, calls, recorded)
+        if not pending.complete:
+            self.pending_verdicts[command.key] = pending
+            return None
+        return PermissionsEvaluated(
+            id=command.key, time=self.node.clock.now(), source="policy", verdicts=pending.verdicts()
+        )
+
+    # The append and its outcome
+
+    def _append(self, moves: list[Moved], taken: list[tuple[Delivery, int]], gate: asyncio.Future[None]) -> None:
+        run, node = moves[-1].run, self.node
+        specs: dict[str, bytes] = {}
+        artifacts: dict[str, bytes] = {}
+        for delivery, _ in taken:
+            artifacts.update(delivery.artifacts)
+            specs.update({digest: data for digest, (_, data) in (delivery.specs or {}).items()})
+        entry = entry_of(
+            moves,
+            expected=self.run.seq,
+            epoch=node.claim.epoch,
+            spec=self.specs[run.spec],
+            tail_bytes=self._tail_bytes,
+            specs=specs,
+            artifacts=artifacts,
+            consumed=self._consumed,
+            limits=node.limits,
+        )
+        faults.reach("run.append.before", run.id)
+        future = node.journal.append(entry)
+        future.add_done_callback(partial(self._append_done, moves, taken, gate, entry))
+
+    def _append_done(
+        self,
+        moves: list[Moved],
+        taken: list[tuple[Delivery, int]],
+        gate: asyncio.Future[None],
+        entry: Entry,
+        future: asyncio.Future[int],
+    ) -> None:
+        error = asyncio.CancelledError() if future.cancelled() else future.exception()
+        if error is not None:
+            self._not_appended(error, taken, gate)
+            return
+        faults.reach("run.append.after", self.run.id)
+        before, self.run = self.run, moves[-1].run
+        self._consumed, self._retries = (), 0
+        checkpointed = entry.checkpoint is not None
+        written = sum(len(event.body) for event in entry.events)
+        self._tail_bytes = 0 if checkpointed else self._tail_bytes + written
+        node = self.node
+        if node.store_failed_since is not None:
+            node.store_answers()
+        if node.hub.active:
+            node.hub.moved(before, moves, checkpointed=checkpointed)
+        for delivery, seq in taken:
+            delivery.accept(seq)
+        node.tell_waiters(self.run)
+        if not node.closing:
+            node.effects.reconcile(self)
+        if entry.head.wake_at is not None:
+            node.on_wake_at(entry.head.wake_at)
+        gate.set_result(None)
+        self._rest_soon()
+
+    def _not_appended(
+        self, error: BaseException, taken: list[tuple[Delivery, int]], gate: asyncio.Future[None]
+    ) -> None:
+        deliveries = [delivery for delivery, _ in taken]
+        for delivery in deliveries:
+            self._recent.pop(delivery.event.id, None)
+        match error:
+            case DuplicateEvent():
+                self._process_again(self._without_duplicate(deliveries, error), gate)
+            case StoreFailed():
+                self.node.store_fails(error)
+                self._try_later(self._kept(deliveries, error), gate)
+            case CommitUnknown():
+                self.node.store_fails(error)
+                self._kept(deliveries, error)
+                self._leave(gate, error)
+            case OwnershipLost():
+                self._kept(deliveries, error)
+                self.node.on_ownership_lost(error)
+                self._leave(gate, error)
+            case _:
+                for delivery in deliveries:
+                    delivery.fail(error if isinstance(error, Exception) else InternalError(repr(error)))
+                self._leave(gate, error)
+
+    def _without_duplicate(self, deliveries: list[Delivery], error: DuplicateEvent) -> list[Delivery]:
+        left = []
+        for delivery in deliveries:
+            if not delivery.outside or delivery.event.id != error.event_id:
+                left.append(delivery)
+            elif event_digest(delivery.event) == error.stored_digest:
+                delivery.accept(self.run.seq)
+            else:
+                delivery.fail(EventConflict(self.run.id, error.event_id))
+        return left
+
+    def _kept(self, deliveries: list[Delivery], error: Exception) -> list[Delivery]:
+        """Fail what came from outside; keep what effects brought, which nobody else has."""
+        for delivery in deliveries:
+            if delivery.outside:
+                delivery.fail(error)
+        return [delivery for delivery in deliveries if not delivery.outside]
+
+    def _process_again(self, deliveries: Sequence[Delivery], gate: asyncio.Future[None]) -> None:
+        if not deliveries or not self._process(deliveries, gate):
+            gate.set_result(None)
+            self._rest_soon()
+
+    def _try_later(self, deliveries: Sequence[Delivery], gate: asyncio.Future[None]) -> None:
+        if not deliveries:
+            gate.set_result(None)
+            self._rest_soon()
+            return
+        self._retries += 1
+        delay = min(0.05 * 2**self._retries, _RETRY_SECONDS_MAX)
+        asyncio.get_running_loop().call_later(delay, self._process_again, deliveries, gate)
+
+    def _leave(self, gate: asyncio.Future[None], error: BaseException) -> None:
+        """Let go of the run: what is stored is not what this actor holds; it is read again when needed."""
+        log.warning("run_dropped", run_id=self.run.id, error=str(error))
+        gate.set_result(None)
+        self.drop(RunSetApart(self.run.id, str(error)), reload=True)
+        self.node.on_dropped(self.run.id)
+
+    # Failure, rest
+
+    def _failed(self, error: BaseException, batch: Sequence[Delivery]) -> None:
+        """Set the event aside that could not be stepped through or stored, and quarantine the run."""
+        log.error("run_actor_failed", run_id=self.run.id, error=repr(error), exc_info=error)
+        aside = self._culprit(batch)
+        aside.fail(InternalError(f"run {self.run.id!r}: {type(aside.event).__name__} could not be handled: {error!r}"))
+        if isinstance(aside.event, RunQuarantined) or self.run.seq == 0:
+            self.drop(RunSetApart(self.run.id, repr(error)))
+            return
+        self.cell.restart(self)
+        for delivery in batch:
+            if delivery is not aside:
+                self.cell.put_result(delivery)
+        quarantine = RunQuarantined(
+            id=f"quarantine.{self.run.seq}",
+            time=self.node.clock.now(),
+            reason=repr(error)[:1_000],
+            aside=type(aside.event).__name__,
+        )
+        self.cell.put_result(Delivery(quarantine, outside=False))
+
+    def _culprit(self, batch: Sequence[Delivery]) -> Delivery:
+        """Return the first delivery of *batch* that cannot be stepped through or stored."""
+        run = self.run
+        for delivery in batch:
+            moves: list[Moved] = []
+            try:
+                run = self._take(delivery, run, moves, [])
+                for moved in moves:
+                    stored(moved)
+            except Exception:  # noqa: BLE001 - whatever it was, it was logged when it happened first
+                return delivery
+        return batch[0]
+
+    def _rest_soon(self) -> None:
+        if self.at_rest:
+            asyncio.get_running_loop().call_soon(self.rest_if_idle)
+
+    def rest_if_idle(self) -> None:
+        """Leave memory if nothing is to be done: no effect, no message, no append under way."""
+        if self.at_rest and self.cell.idle and not self.node.effects.of(self.run.id):
+            self.drop(None)
+
+    def drop(self, error: GeartrainError | None, *, reload: bool = False) -> None:
+        """Take the actor out of memory; with an error, whoever waits for something is told."""
+        node = self.node
+        if node.actors.get(self.run.id) is self:
+            del node.actors[self.run.id]
+        node.effects.forget(self.run.id)
+        for pending in self.pending_verdicts.values():
+            pending.drop()
+        for delivery in self.cell.stop():
+            delivery.fail(error or InternalError(f"run {self.run.id!r}: dropped with messages waiting"))
+        if error is not None and not reload:
+            node.fail_waiters(self.run.id, error)
+
+
+def lane_of(event: Event) -> Lane:
+    """Return the lane in which an outside event travels."""
+    match type(event).__name__:
+        case "ApprovalDecided" | "ApprovalExpired" | "CallSettled" | "CallAnswered":
+            return Lane.APPROVAL
+        case "InputReceived" | "TurnTaken":
+            return Lane.STEERING
+        case "SubAgentEnded" | "RunStarted":
+            return Lane.WORK
+        case _:
+            return Lane.CONTROL
+
+
+def recovered(run: Run, time: float) -> RunRecovered:
+    """Return the first event of a run that another process left in the middle."""
+    attempt = run.recoveries + 1
+    return RunRecovered(id=f"recovery.{attempt}", time=time, attempt=attempt)

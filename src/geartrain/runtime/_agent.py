@@ -1,0 +1,111 @@
+"""An agent as a user writes it: what becomes a recorded spec, and today's code behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from geartrain.errors import InvalidValue
+from geartrain.limits import UNLIMITED, Limits, Unlimited
+from geartrain.machine import (
+    AgentSpec,
+    Budget,
+    Condition,
+    ContextRules,
+    StepLimits,
+    encode_spec,
+    spec_digest,
+)
+from geartrain.models import Model, find_model
+from geartrain.tools import Tool
+
+
+class Agent:
+    """A name, instructions, a model, tools and limits. Immutable; shared by any number of runs.
+
+    `model` is a model client, or the name of a built-in one ("offline"). `on_denied` says whether a denied call
+    ends the run ("fail") or is told to the model ("tell"). `on_budget` says what a reached limit does: "fail" ends
+    the run, "wrap_up" gives one last turn without tools, "suspend" waits until somebody raises the budget.
+    `stop_when` adds conditions of your own to those of the budget. `window` bounds what a model call sees.
+
+    Raises:
+        InvalidValue: The name is empty or too long, or two tools have one name.
+        ModelNotFound: There is no built-in model of that name.
+    """
+
+    __slots__ = (
+        "budget",
+        "instructions",
+        "max_output_tokens",
+        "model",
+        "name",
+        "on_budget",
+        "on_denied",
+        "stop_when",
+        "tools",
+        "window",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        instructions: str = "",
+        model: Model | str = "offline",
+        tools: Sequence[Tool] = (),
+        budget: Budget | None = None,
+        stop_when: Condition | None = None,
+        on_denied: Literal["fail", "tell"] = "fail",
+        on_budget: Literal["fail", "wrap_up", "suspend"] = "fail",
+        max_output_tokens: int | Unlimited = UNLIMITED,
+        window: ContextRules | None = None,
+    ) -> None:
+        if not name or len(name) > 200 or not name.isprintable():
+            raise InvalidValue("an agent's name", "1 to 200 printable characters", name)
+        self.name = name
+        self.instructions = instructions
+        self.model: Model = find_model(model) if isinstance(model, str) else model
+        self.tools = {tool.name: tool for tool in tools}
+        if len(self.tools) != len(tools):
+            twice = next(t.name for t in tools if sum(o.name == t.name for o in tools) > 1)
+            raise InvalidValue(f"the tools of agent {name!r}", "tools with different names", twice)
+        self.budget = budget or Budget()
+        self.stop_when = stop_when
+        self.on_denied = on_denied
+        self.on_budget = on_budget
+        self.max_output_tokens = max_output_tokens
+        self.window = window
+
+    def spec(self, limits: Limits) -> AgentSpec:
+        """Return this agent as data, with the part of *limits* that the step keeps."""
+        window = self.window or ContextRules(
+            messages=limits.context_messages,
+            bytes=limits.context_bytes,
+            result_bytes=limits.result_context_bytes,
+            summarise_turns=limits.summarise_turns,
+        )
+        return AgentSpec(
+            name=self.name,
+            instructions=self.instructions,
+            model=self.model.name,
+            tools=tuple(tool.spec() for tool in self.tools.values()),
+            budget=self.budget,
+            stop_when=self.stop_when,
+            on_denied=self.on_denied,
+            on_budget=self.on_budget,
+            max_output_tokens=self.max_output_tokens,
+            context=window,
+            limits=StepLimits.of(limits),
+        )
+
+
+class RegisteredAgent:
+    """An agent known to a runtime, with its spec encoded once."""
+
+    __slots__ = ("agent", "digest", "encoded", "spec")
+
+    def __init__(self, agent: Agent, limits: Limits) -> None:
+        self.agent = agent
+        self.spec = agent.spec(limits)
+        self.encoded = encode_spec(self.spec)
+        self.digest = spec_digest(self.spec)

@@ -1,0 +1,131 @@
+"""What comes in from outside is checked or cleaned here, once, so that nothing in the middle can trip over it.
+
+Text with lone surrogates cannot be stored as UTF-8, and NaN is no JSON: text is kept with such characters escaped,
+numbers are refused.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, Final
+
+import msgspec
+
+from geartrain.errors import InvalidValue
+from geartrain.limits import Limits
+from geartrain.machine import ModelReplied, RequestedCall, Usage
+from geartrain.models import ModelReply
+
+_UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
+
+
+def clean_text(text: str) -> str:
+    """Return *text* with NUL and lone surrogates written as escapes."""
+    if text.isascii():
+        return text.replace("\x00", "\\x00") if "\x00" in text else text
+    return _UNSTORABLE.sub(lambda found: found.group().encode("unicode_escape").decode("ascii"), text)
+
+
+def checked_input(text: Any, limits: Limits) -> str:
+    """Return what is said to a run, cleaned.
+
+    Raises:
+        InvalidValue: It is no text, or too large for an event.
+    """
+    if not isinstance(text, str):
+        raise InvalidValue("input", "text", type(text).__name__)
+    if len(text) > limits.event_bytes // 4:
+        raise InvalidValue("the length of the input", f"at most {limits.event_bytes // 4} characters", len(text))
+    return clean_text(text)
+
+
+def checked_data(name: str, value: Any, limits: Limits) -> Any:
+    """Return JSON data as it will be stored.
+
+    Raises:
+        InvalidValue: It is no JSON (NaN and infinities are none), or too large.
+    """
+    found = _checked(name, value, depth=0)
+    size = len(msgspec.json.encode(found))
+    if size > limits.event_bytes // 4:
+        raise InvalidValue(f"the size of {name}", f"at most {limits.event_bytes // 4} bytes", size)
+    return found
+
+
+def _checked(name: str, value: Any, *, depth: int) -> Any:
+    if depth > 100:
+        raise InvalidValue(name, "nested at most 100 deep", "deeper data")
+    match value:
+        case str():
+            return clean_text(value)
+        case bool() | None:
+            return value
+        case int() if -(2**63) <= value < 2**64:
+            return value
+        case float() if math.isfinite(value):
+            return value
+        case list() | tuple():
+            return [_checked(name, item, depth=depth + 1) for item in value]
+        case dict() if all(isinstance(key, str) for key in value):
+            return {clean_text(key): _checked(name, item, depth=depth + 1) for key, item in value.items()}
+        case _:
+            raise InvalidValue(name, "JSON data (text, finite numbers, lists, objects with text keys)", value)
+
+
+def replied(
+    reply: Any, *, event_id: str, time: float, turn: int, attempt: int, model: str, limits: Limits
+) -> ModelReplied:
+    """Return the event that a model's reply is, with everything in it that cannot be stored put right.
+
+    What is no reply at all, or too large for an event, becomes an anomaly that the model is told of.
+    """
+    event = ModelReplied(id=event_id, time=time, source="model", turn=turn, attempt=attempt, model=model)
+    if not isinstance(reply, ModelReply) or not isinstance(reply.text, str):
+        problem = f"the model client gave {type(reply).__name__}, not a ModelReply"
+        return msgspec.structs.replace(event, anomaly=problem)
+    text, anomaly = clean_text(reply.text), ""
+    room = limits.event_bytes // 4
+    if len(text) > room:
+        text, anomaly = text[:1_000], f"the reply was too large: {len(text)} characters, at most {room}"
+    calls = _requested(reply.calls, room * 2, limits)
+    if sum(len(call.tool) + len(call.provider_id) + 64 for call in calls) > room * 3:
+        anomaly = f"the reply asked for {len(calls)} calls, more than can be kept"
+    return msgspec.structs.replace(
+        event,
+        text=text,
+        calls=() if anomaly else calls,
+        usage=usable_usage(reply.usage),
+        finish_reason=clean_text(str(reply.finish_reason))[:200],
+        anomaly=anomaly,
+    )
+
+
+def _requested(calls: Any, room: int, limits: Limits) -> tuple[RequestedCall, ...]:
+    """Return the calls of a reply, arguments that are too large left out and beyond the limit of calls all."""
+    kept: list[RequestedCall] = []
+    for position, call in enumerate(calls, start=1):
+        arguments = call.arguments if isinstance(call.arguments, str) else "?"
+        size = len(arguments)
+        fits = size <= min(limits.argument_bytes, room) and position <= limits.calls_per_reply
+        room -= size if fits else 0
+        kept.append(
+            RequestedCall(
+                tool=clean_text(str(call.tool))[:200],
+                arguments=clean_text(arguments) if fits else "",
+                provider_id=clean_text(str(call.provider_id))[:200],
+                oversized=0 if fits or position > limits.calls_per_reply else size,
+            )
+        )
+    return tuple(kept)
+
+
+def usable_usage(usage: Any) -> Usage | None:
+    """Return a usage figure if it is one: whole numbers that are not negative; otherwise None, to be estimated."""
+    if not isinstance(usage, Usage):
+        return None
+    counts = (usage.input_tokens, usage.output_tokens)
+    if not all(isinstance(count, int) and 0 <= count < 2**53 for count in counts):
+        return None
+    cost = usage.cost if isinstance(usage.cost, (int, float)) and 0 <= usage.cost < math.inf else 0.0
+    return msgspec.structs.replace(usage, cost=float(cost))

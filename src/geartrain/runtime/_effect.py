@@ -1,0 +1,101 @@
+"""One effect: a command being carried out, from its start to the event that answers it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextvars import Context, ContextVar
+from typing import TYPE_CHECKING, Any
+
+from geartrain import faults
+from geartrain.machine import Event
+from geartrain.runtime._tasks import EffectTask, Ended
+
+if TYPE_CHECKING:
+    from geartrain.runtime._actor import RunActor
+    from geartrain.runtime._effects import Effects
+
+# The run that the code at work belongs to; bound in every effect.
+current_run: ContextVar[str] = ContextVar("geartrain_run_id", default="")
+
+
+class Effect:
+    """One command being carried out. Subclasses know what to start and what its end means."""
+
+    __slots__ = ("command", "effects", "node", "quiet", "run_id", "task", "unwanted")
+
+    def __init__(self, effects: Effects, run_id: str, command: Any) -> None:
+        self.effects = effects
+        self.node = effects.node
+        self.run_id = run_id
+        self.command = command
+        self.task: EffectTask | None = None
+        self.unwanted = False
+        self.quiet = False
+
+    @property
+    def key(self) -> str:
+        """The key of the effect, unique within its run."""
+        return str(self.command.key)
+
+    @property
+    def must_finish(self) -> bool:
+        """Whether a stop has to wait for it, within the grace."""
+        return False
+
+    def begin(self, actor: RunActor) -> None:
+        """Start it, or queue for a place."""
+        raise NotImplementedError
+
+    def ended(self, ended: Ended) -> None:
+        """Report how its task ended."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Have it stop: it is no longer wanted."""
+        self.unwanted = True
+        if self.task is not None:
+            self.task.cancel()
+        else:
+            self.finished()
+
+    def spawn(self, work: Any, timeout_seconds: float) -> None:
+        """Run *work* as an effect task in a fresh context with the run's id bound."""
+        context = Context()
+        context.run(current_run.set, self.run_id)
+        faults.reach("effect.start", f"{self.run_id}/{self.key}")
+        self.task = self.node.tasks.start(
+            f"{self.run_id}/{self.key}",
+            work,
+            timeout_seconds=timeout_seconds,
+            context=context,
+            on_end=self._task_ended,
+        )
+
+    def _task_ended(self, ended: Ended) -> None:
+        self.task = None
+        if ended.abandoned:
+            self.node.hub.live(self.run_id, "effect_abandoned", {"key": self.key})
+        if self.quiet:
+            self.finished()
+            return
+        faults.reach("effect.end", f"{self.run_id}/{self.key}")
+        self.ended(ended)
+
+    def report(self, event: Event, artifacts: Mapping[str, bytes] | None = None) -> None:
+        """Bring *event* to the run, and be done."""
+        self.finished(reconcile=False)
+        if self.quiet:
+            return
+        actor = self.node.actors.get(self.run_id)
+        if actor is None:
+            self.node.hub.live(self.run_id, "result_dropped", {"key": self.key, "type": type(event).__name__})
+        else:
+            actor.put_result(event, artifacts or {})
+
+    def finished(self, *, reconcile: bool = True) -> None:
+        """Leave the registry; if it was stopped, look again whether the run wants it after all."""
+        self.effects.remove(self)
+        if reconcile and self.unwanted and not self.quiet:
+            actor = self.node.actors.get(self.run_id)
+            if actor is not None and not self.node.closing:
+                self.effects.reconcile(actor)

@@ -1,0 +1,146 @@
+"""Effects are reconciled, not fired: what must be in progress for a run is compared with what is.
+
+Rule 1: an effect starts only after the append that asked for it, and there is one per key.
+Rule 2: one that is no longer wanted is cancelled; what it still brings is refused by the run.
+Rule 3: a write is journalled as started before it starts. If it began and its outcome was not seen, it is in doubt;
+only an exception raised by the tool itself is a failure.
+Rule 4: on a stop, started writes have the grace to finish; everything else is cancelled without a word, so that the
+run goes on from where it was when it is opened again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Final
+
+from geartrain.machine import (
+    AnnounceApproval,
+    AnnounceEnd,
+    CallModel,
+    Command,
+    CompactContext,
+    EvaluatePermissions,
+    RunCall,
+    RunQuarantined,
+    outstanding,
+)
+from geartrain.runtime._effect import Effect
+from geartrain.runtime._executor import Executor
+from geartrain.runtime._model_effect import CompactEffect, Gate, ModelEffect, PolicyEffect
+from geartrain.runtime._node import Node
+from geartrain.runtime._tool_effect import ToolEffect
+
+if TYPE_CHECKING:
+    from geartrain.runtime._actor import RunActor
+
+# Told to people by trace, hooks and waiters; nothing runs for them.
+_ANNOUNCEMENTS: Final = (AnnounceApproval, AnnounceEnd)
+
+
+class Effects:
+    """The registry of effects of one runtime, by run and key."""
+
+    def __init__(self, node: Node, executor: Executor) -> None:
+        self.node = node
+        self.executor = executor
+        self._by_run: dict[str, dict[str, Effect]] = {}
+        self._gates: dict[str, Gate] = {}
+        self._emptied: asyncio.Event | None = None
+
+    def gate(self, model: str) -> Gate:
+        """Return the gate of that model."""
+        gate = self._gates.get(model)
+        if gate is None:
+            gate = self._gates[model] = Gate(self.node.limits.model_calls_at_once)
+        return gate
+
+    def of(self, run_id: str) -> int:
+        """Return how many effects a run has here."""
+        return len(self._by_run.get(run_id, ()))
+
+    @property
+    def count(self) -> int:
+        """How many effects there are."""
+        return sum(map(len, self._by_run.values()))
+
+    def reconcile(self, actor: RunActor) -> None:
+        """Start what the run wants and has not, stop what it has and does not want."""
+        run = actor.run
+        commands = outstanding(run)
+        mine = self._by_run.get(run.id)
+        if mine:
+            wanted = {command.key for command in commands}
+            for effect in [effect for key, effect in mine.items() if key not in wanted and not effect.unwanted]:
+                effect.stop()
+            mine = self._by_run.get(run.id)
+        for command in commands:
+            if isinstance(command, _ANNOUNCEMENTS) or (mine and command.key in mine):
+                continue
+            self._begin(actor, command)
+            mine = self._by_run.get(run.id)
+
+    def _begin(self, actor: RunActor, command: Command) -> None:
+        effect = self._made(actor, command)
+        if effect is None:
+            return
+        self._by_run.setdefault(effect.run_id, {})[effect.key] = effect
+        effect.begin(actor)
+
+    def _made(self, actor: RunActor, command: Command) -> Effect | None:
+        registered = self.node.agents.get(actor.run.agent)
+        if registered is None:
+            return None
+        agent, run_id = registered.agent, actor.run.id
+        match command:
+            case RunCall():
+                return ToolEffect(self, run_id, command, agent.tools.get(command.tool))
+            case CallModel():
+                return ModelEffect(self, run_id, command, agent.model)
+            case EvaluatePermissions():
+                return PolicyEffect(self, run_id, command)
+            case CompactContext():
+                return CompactEffect(self, run_id, command, agent.model)
+            case _:
+                reason = f"{type(command).__name__} cannot be carried out by this version"
+                event = RunQuarantined(id=f"{command.key}.unknown", time=self.node.clock.now(), reason=reason)
+                actor.put_result(event)
+                return None
+
+    def remove(self, effect: Effect) -> None:
+        """Take an effect out."""
+        mine = self._by_run.get(effect.run_id)
+        if mine is not None and mine.get(effect.key) is effect:
+            del mine[effect.key]
+            if not mine:
+                del self._by_run[effect.run_id]
+            if not self._by_run and self._emptied is not None:
+                self._emptied.set()
+
+    def forget(self, run_id: str) -> None:
+        """Stop all effects of a run without a word."""
+        for effect in list(self._by_run.get(run_id, {}).values()):
+            effect.quiet = True
+            effect.stop()
+
+    async def drain(self, grace_seconds: float) -> None:
+        """Let started writes finish within the grace, stop all else, and wait until all has stopped.
+
+        Takes at most twice the grace: what ignores being cancelled is abandoned at its end.
+        """
+        for effect in [effect for mine in self._by_run.values() for effect in mine.values()]:
+            if not effect.must_finish:
+                effect.quiet = True
+                effect.stop()
+        await self.wait_empty(grace_seconds)
+        for run_id in list(self._by_run):
+            self.forget(run_id)
+        await self.wait_empty(grace_seconds + 1.0)
+
+    async def wait_empty(self, seconds: float | None) -> None:
+        """Wait until nothing is in progress, at most *seconds* if given."""
+        if self._by_run:
+            self._emptied = asyncio.Event()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._emptied.wait(), seconds)
+            self._emptied = None

@@ -1,0 +1,163 @@
+"""From steps to what is stored, and back: pure, and the only place that knows both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from geartrain.limits import Limits
+from geartrain.machine import (
+    ENDED,
+    EVENT_VERSIONS,
+    RUN_VERSION,
+    AgentSpec,
+    Event,
+    Run,
+    RunState,
+    decode_event,
+    decode_run,
+    decode_spec,
+    encode_event,
+    encode_run,
+    event_digest,
+    join_path,
+    split_path,
+    step,
+    wake_at,
+)
+from geartrain.machine import Refusal as _Refusal
+from geartrain.persistence import Entry, Head, LoadedRun, RunCorrupt, StoredEvent
+
+# A checkpoint is written at these boundaries only, if enough was written since the last one.
+_BOUNDARIES = frozenset({RunState.COMPACT_OR_SAVE, RunState.SUSPENDED, *ENDED})
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """One event, the run after it, and whether it came from outside."""
+
+    event: Event
+    run: Run
+    outside: bool
+
+
+def stored(moved: Moved) -> StoredEvent:
+    """Return an event as the journal keeps it."""
+    event = moved.event
+    name = type(event).__name__
+    return StoredEvent(
+        seq=moved.run.seq,
+        id=event.id,
+        type=name,
+        version=EVENT_VERSIONS[name],
+        time=moved.run.updated_at,
+        body=encode_event(event),
+        digest=event_digest(event) if moved.outside else "",
+        path=join_path(moved.run.path),
+        outside=moved.outside,
+    )
+
+
+def head_of(run: Run, spec: AgentSpec) -> Head:
+    """Return what is asked of many runs at once."""
+    ended = run.state in ENDED
+    usage = run.token_count
+    counters: dict[str, int | float | str] = {
+        "turn_count": run.turn_count,
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "tool_calls": run.tool_calls,
+        "tool_failures": run.tool_failures,
+        "active_seconds": round(run.active_seconds, 3),
+    }
+    if run.error is not None:
+        counters["error"] = str(run.error.code)
+    return Head(
+        state=run.state,
+        agent=run.agent,
+        live=not ended and run.state is not RunState.SUSPENDED,
+        ended=ended,
+        holds=tuple(map(str, run.holds)),
+        parent=run.parent.run_id if run.parent is not None else None,
+        root=run.root or None,
+        wake_at=wake_at(run, spec),
+        created_at=run.created_at,
+        updated_at=run.updated_at,
+        counters=counters,
+        labels=run.labels,
+    )
+
+
+def entry_of(
+    moves: Sequence[Moved],
+    *,
+    expected: int,
+    epoch: int,
+    spec: AgentSpec,
+    tail_bytes: int,
+    specs: Mapping[str, bytes],
+    artifacts: Mapping[str, bytes],
+    consumed: tuple[int, ...],
+    limits: Limits,
+) -> Entry:
+    """Return the entry that writes *moves*, with a checkpoint if one is due.
+
+    One is due at a boundary when the bytes since the last one pass a fixed size, and the size of the run's context:
+    so all checkpoints together cost no more than the events do.
+    """
+    run = moves[-1].run
+    events = [stored(moved) for moved in moves]
+    tail = tail_bytes + sum(len(event.body) for event in events)
+    boundary = any(state in _BOUNDARIES for moved in moves for state in moved.run.path)
+    checkpoint = None
+    if boundary and tail >= max(limits.checkpoint_bytes, run.messages_size):
+        checkpoint = encode_run(run)
+        events[-1] = msgspec.structs.replace(events[-1], checkpointed=True)
+    return Entry(
+        run_id=run.id,
+        epoch=epoch,
+        expected=expected,
+        events=tuple(events),
+        head=head_of(run, spec),
+        checkpoint=checkpoint,
+        checkpoint_version=RUN_VERSION,
+        specs=specs,
+        artifacts=artifacts,
+        consumed=consumed,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Revived:
+    """A run read back from its journal, with its specs, and the bytes since its last checkpoint."""
+
+    run: Run
+    specs: dict[str, AgentSpec]
+    tail_bytes: int
+
+
+def revive(loaded: LoadedRun) -> Revived:
+    """Return the run that a journal leads to: its checkpoint, and the events after it folded in.
+
+    Raises:
+        FormatUnknown: Something of it is newer than this version.
+        RunCorrupt: An event cannot have led where the journal goes on.
+    """
+    specs = {digest: decode_spec(data) for digest, data in loaded.specs.items()}
+    run = Run(id=loaded.run_id)
+    if loaded.checkpoint is not None:
+        run = decode_run(loaded.checkpoint_version, loaded.checkpoint)
+    tail_bytes = 0
+    for row in loaded.events:
+        event = decode_event(row.type, row.version, row.body)
+        result = step(run, event, specs)
+        if isinstance(result, _Refusal):
+            raise RunCorrupt(loaded.run_id, f"event {row.seq} ({row.type}) cannot follow: {result.reason}")
+        if tuple(map(str, result.path)) != split_path(row.path):
+            reason = f"event {row.seq} ({row.type}) led to {row.path or 'no change'}, now to {join_path(result.path)}"
+            raise RunCorrupt(loaded.run_id, reason)
+        run = result.run
+        tail_bytes += len(row.body)
+    return Revived(run, specs, tail_bytes)

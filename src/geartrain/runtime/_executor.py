@@ -1,0 +1,140 @@
+"""Carrying out one effect: the port behind which models, tools, policies and providers run.
+
+An executor is given a command and says what came of it. The live one calls the real thing; a recorded or blocked one
+can stand in its place, so that a replay or a dry run starts nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from geartrain import faults
+from geartrain.ids import digest
+from geartrain.limits import Limits
+from geartrain.machine import (
+    Artifact,
+    EvaluatePermissions,
+    ResultStatus,
+    RunCall,
+    Verdict,
+)
+from geartrain.models import Emit, Model, ModelReply, ModelRequest
+from geartrain.tools import (
+    ArgumentsInvalid,
+    Done,
+    NotDone,
+    Outcome,
+    ThreadPool,
+    Tool,
+    ToolContext,
+    Unknown,
+    invoke,
+    present,
+    verify,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CallOutcome:
+    """What came of a tool call. `doubt` says why the outcome of a write is not known; `full` is the whole output."""
+
+    status: ResultStatus
+    text: str
+    size: int = 0
+    artifact: Artifact | None = None
+    full: bytes | None = None
+    tries: int = 1
+    doubt: str = ""
+    not_done: bool = False
+
+    @property
+    def artifacts(self) -> Mapping[str, bytes]:
+        """The artifact to be stored with the result, by its digest."""
+        return {self.artifact.digest: self.full} if self.artifact is not None and self.full is not None else {}
+
+
+class Executor(Protocol):
+    """Who carries out effects. Called once per effect and attempt, within its time limit."""
+
+    async def call_model(self, model: Model, request: ModelRequest, emit: Emit) -> ModelReply:
+        """Return the model's reply."""
+        ...
+
+    async def run_tool(
+        self, tool: Tool, command: RunCall, context: ToolContext, began: Callable[[], None]
+    ) -> CallOutcome:
+        """Run a tool, or ask it whether its write was done. *began* is called right before anything is done."""
+        ...
+
+    async def evaluate(
+        self, command: EvaluatePermissions, policies: Awaitable[tuple[Verdict, ...]]
+    ) -> tuple[Verdict, ...]:
+        """Wait for the asynchronous policies that were asked about the command's calls."""
+        ...
+
+
+class LiveExecutor:
+    """Calls the real models and tools."""
+
+    __slots__ = ("_limits", "_threads")
+
+    def __init__(self, limits: Limits, threads: ThreadPool) -> None:
+        self._limits = limits
+        self._threads = threads
+
+    async def call_model(self, model: Model, request: ModelRequest, emit: Emit) -> ModelReply:
+        """Return the model's reply."""
+        return await model.reply(request, emit)
+
+    async def run_tool(
+        self, tool: Tool, command: RunCall, context: ToolContext, began: Callable[[], None]
+    ) -> CallOutcome:
+        """Run a tool, or ask it whether its write was done."""
+        try:
+            arguments = tool.decode(command.arguments)
+        except ArgumentsInvalid as invalid:
+            return CallOutcome(ResultStatus.ERROR, str(invalid))
+        began()
+        if command.mode == "verify":
+            return self._verified(await verify(tool, arguments, context, limits=self._limits, threads=self._threads))
+        if not command.read_only:
+            faults.reach("tool.write.before", f"{context.run_id}/{context.call_id}")
+        outcome = await invoke(tool, arguments, context, limits=self._limits, threads=self._threads)
+        if not command.read_only:
+            faults.reach("tool.write.after", f"{context.run_id}/{context.call_id}")
+        return _call_outcome(outcome)
+
+    def _verified(self, found: Done | NotDone | Unknown) -> CallOutcome:
+        match found:
+            case Done(result):
+                limits = self._limits
+                shown = present(
+                    result, context_bytes=limits.result_context_bytes, stored_bytes=limits.result_stored_bytes
+                )
+                return _call_outcome(shown)
+            case NotDone():
+                return CallOutcome(ResultStatus.OK, "", not_done=True)
+            case Unknown(reason):
+                return CallOutcome(ResultStatus.OK, "", doubt=f"verify could not tell: {reason}")
+
+    async def evaluate(
+        self, _command: EvaluatePermissions, policies: Awaitable[tuple[Verdict, ...]]
+    ) -> tuple[Verdict, ...]:
+        """Wait for the asynchronous policies that were asked about the command's calls."""
+        return await policies
+
+
+def _call_outcome(outcome: Outcome) -> CallOutcome:
+    artifact = None
+    if outcome.full is not None:
+        artifact = Artifact(digest=digest(outcome.full), size=len(outcome.full), media_type=outcome.media_type)
+    return CallOutcome(
+        status=outcome.status,
+        text=outcome.text,
+        size=outcome.size,
+        artifact=artifact,
+        full=outcome.full,
+        tries=outcome.tries,
+    )

@@ -1,0 +1,170 @@
+"""The handle of a run: what a caller does with one run. Cheap, and made anew whenever it is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Literal
+
+from geartrain.machine import (
+    ApprovalDecided,
+    Budget,
+    BudgetRaised,
+    CallSettled,
+    CancelRequested,
+    Event,
+    InputReceived,
+    PauseRequested,
+    RunResumed,
+)
+from geartrain.runtime._edge import checked_input, clean_text
+from geartrain.runtime._hub import Watch
+from geartrain.runtime._reading import JournalEntry, RunSnapshot
+
+if TYPE_CHECKING:
+    from geartrain.runtime._runtime import Runtime
+
+
+class RunHandle:
+    """One run of a runtime. Made by `Runtime.start` and `Runtime.get`.
+
+    Every act is an event: when the call returns it is stored. `by` names who acts; it is kept with the event.
+    `event_id` makes an act repeatable: the same id again is acknowledged and changes nothing.
+    """
+
+    __slots__ = ("_runtime", "id")
+
+    def __init__(self, runtime: Runtime, run_id: str) -> None:
+        self._runtime = runtime
+        self.id = run_id
+
+    def __repr__(self) -> str:
+        return f"<RunHandle {self.id}>"
+
+    async def snapshot(self) -> RunSnapshot:
+        """Return the run as it is stored now."""
+        return await self._runtime.snapshot(self.id)
+
+    async def wait_ended(self) -> RunSnapshot:
+        """Wait until the run has ended. Cancelling the wait never cancels the run.
+
+        Raises:
+            RunSetApart: The run cannot be moved.
+            RuntimeClosed: The runtime closed first.
+        """
+        return await self._runtime.wait_until(self.id, at_rest=False)
+
+    async def wait_at_rest(self) -> RunSnapshot:
+        """Wait until the run has ended, or is suspended and waits for somebody.
+
+        Cancelling the wait never cancels the run. Raises as `wait_ended` does.
+        """
+        return await self._runtime.wait_until(self.id, at_rest=True)
+
+    def events(self, after: int = 0) -> AsyncIterator[JournalEntry]:
+        """Yield the journal's entries numbered above *after*, in order and without gaps, until the run has ended.
+
+        At the end of what is stored it waits for more. Each entry is stored before it is seen; leave the iteration
+        whenever you like, and go on from the last number you saw.
+        """
+        return self._runtime.follow(self.id, after)
+
+    def watch(self) -> Watch:
+        """Return a live stream of trace records and pieces of replies: bounded, and lossy for a slow reader."""
+        return self._runtime.watch(self.id)
+
+    async def send(self, text: str, *, by: str = "", event_id: str | None = None) -> int:
+        """Say something to the run: it is heard at the next model call, or answers what the agent asked."""
+        cleaned = checked_input(text, self._runtime.limits)
+        return await self._act(InputReceived, by, event_id, text=cleaned)
+
+    async def approve(
+        self,
+        call_id: str,
+        *,
+        by: str,
+        reason: str = "",
+        arguments: str | None = None,
+        arguments_digest: str = "",
+        remember: Literal["", "run"] = "",
+        event_id: str | None = None,
+    ) -> int:
+        """Approve one call. The policy in force is asked once more before it runs; a denial there wins.
+
+        Args:
+            call_id: Which call.
+            by: Who decides.
+            reason: Why, for the record.
+            arguments: JSON text that replaces the model's arguments.
+            arguments_digest: What the decider saw; a decision about other arguments is refused.
+            remember: "run" approves the same tool with the same arguments for the rest of this run.
+            event_id: For a repeatable delivery.
+
+        Raises:
+            EventRefused: The call is not waiting for a decision; the reason says what was decided already.
+            ArgumentsInvalid: The edited arguments do not fit the tool.
+        """
+        if arguments is not None:
+            await self._runtime.check_arguments(self.id, call_id, arguments)
+        return await self._act(
+            ApprovalDecided,
+            by,
+            event_id,
+            call_id=call_id,
+            approved=True,
+            reason=clean_text(reason),
+            arguments=arguments,
+            arguments_digest=arguments_digest,
+            remember=remember,
+        )
+
+    async def deny(self, call_id: str, *, by: str, reason: str = "", event_id: str | None = None) -> int:
+        """Deny one call: the run ends, or the model is told, as the agent's `on_denied` says.
+
+        Raises:
+            EventRefused: The call is not waiting for a decision.
+        """
+        return await self._act(
+            ApprovalDecided, by, event_id, call_id=call_id, approved=False, reason=clean_text(reason)
+        )
+
+    async def settle(
+        self,
+        call_id: str,
+        *,
+        by: str,
+        done: bool = False,
+        not_done: Literal["", "run", "skip"] = "",
+        text: str = "",
+        event_id: str | None = None,
+    ) -> int:
+        """Settle a doubt: the write was done (*text* is its result), or it was not and is to be run, or skipped.
+
+        Raises:
+            EventRefused: The call is not in doubt, or it was said neither that it was done nor what is to be.
+        """
+        return await self._act(
+            CallSettled, by, event_id, call_id=call_id, done=done, not_done=not_done, text=clean_text(text)
+        )
+
+    async def pause(self, *, by: str = "", reason: str = "", event_id: str | None = None) -> int:
+        """Pause: what runs finishes, nothing new starts."""
+        return await self._act(PauseRequested, by, event_id, reason=clean_text(reason))
+
+    async def resume(self, *, by: str = "", event_id: str | None = None) -> int:
+        """Go on after a pause or out of quarantine.
+
+        Raises:
+            EventRefused: The run is not paused; the reason names what it waits for.
+        """
+        return await self._act(RunResumed, by, event_id)
+
+    async def raise_budget(self, budget: Budget, *, by: str = "", event_id: str | None = None) -> int:
+        """Put *budget* in the place of the run's own; a run held for its budget goes on."""
+        return await self._act(BudgetRaised, by, event_id, budget=budget)
+
+    async def cancel(self, reason: str = "", *, by: str = "", event_id: str | None = None) -> int:
+        """Cancel the run: nothing starts any more, what is in progress has the grace."""
+        return await self._act(CancelRequested, by, event_id, reason=clean_text(reason))
+
+    async def _act(self, kind: type[Event], by: str, event_id: str | None, **fields: object) -> int:
+        return await self._runtime.act(self.id, kind, by, event_id, fields)

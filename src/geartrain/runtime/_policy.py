@@ -1,0 +1,195 @@
+"""Whether a tool call is allowed: verdicts, the policy that gives them, and asking it safely.
+
+A policy decides and does nothing; it is asked again whenever an approved call is about to run. One that raises, hangs
+or answers nonsense counts as `Ask`, with its error shown to whoever decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from geartrain.machine import Call, Run, ToolSpec, Verdict
+from geartrain.runtime._agent import Agent
+from geartrain.tools import ArgumentsInvalid, Tool
+
+
+@dataclass(frozen=True, slots=True)
+class Allow:
+    """The call may run."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Deny:
+    """The call must not run, whoever approves it."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A person decides."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyCall:
+    """The call that a policy is asked about: its id, its tool's name and flags, and its checked arguments."""
+
+    id: str
+    tool: str
+    arguments: Mapping[str, Any]
+    read_only: bool
+    idempotent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """What a policy may know of the run."""
+
+    run_id: str
+    agent: str
+    turn_count: int
+    tool_calls: int
+    principal: str
+    permissions: tuple[str, ...]
+    labels: Mapping[str, str]
+    context: Mapping[str, Any]
+
+
+Decision = Allow | Deny | Ask
+Policy = Callable[[PolicyCall, RunView], Decision | Awaitable[Decision]]
+
+
+def default_policy(call: PolicyCall, _run: RunView) -> Decision:
+    """Allow read-only tools and ask a person about the rest."""
+    return Allow("read-only") if call.read_only else Ask(f"{call.tool!r} changes something")
+
+
+def _view(run: Run) -> RunView:
+    return RunView(
+        run_id=run.id,
+        agent=run.agent,
+        turn_count=run.turn_count,
+        tool_calls=run.tool_calls,
+        principal=run.principal,
+        permissions=run.permissions,
+        labels=dict(run.labels),
+        context=dict(run.context),
+    )
+
+
+def withdrawn_flags(recorded: ToolSpec | None, tool: Tool) -> tuple[str, ...]:
+    """Return the safety flags that the recorded tool has and today's has not: the stricter one counts."""
+    if recorded is None:
+        return ()
+    today = {"read_only": tool.read_only, "idempotent": tool.idempotent, "verify": tool.verify is not None}
+    return tuple(flag for flag, has in today.items() if getattr(recorded, flag) and not has)
+
+
+class PendingVerdicts:
+    """The verdicts on some calls, some of which an asynchronous policy still owes."""
+
+    __slots__ = ("_owed", "_verdicts")
+
+    def __init__(self) -> None:
+        self._verdicts: dict[str, Verdict] = {}
+        self._owed: list[tuple[Call, tuple[str, ...], Awaitable[Any]]] = []
+
+    @property
+    def complete(self) -> bool:
+        """Whether no policy has to be waited for."""
+        return not self._owed
+
+    def add(self, call: Call, answer: Any, withdrawn: tuple[str, ...]) -> None:
+        """Take an answer, or an awaitable one, for *call*."""
+        if inspect.isawaitable(answer):
+            self._owed.append((call, withdrawn, answer))
+        else:
+            self._verdicts[call.id] = _verdict(call, answer, withdrawn)
+
+    def refuse(self, call: Call, reason: str) -> None:
+        """Note that *call* cannot be made at all."""
+        self._verdicts[call.id] = Verdict(call_id=call.id, verdict="invalid", reason=reason)
+
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Return what is decided."""
+        return tuple(self._verdicts.values())
+
+    async def wait(self, timeout_seconds: float) -> tuple[Verdict, ...]:
+        """Wait for the policies that are asynchronous, each at most *timeout_seconds*."""
+        for call, withdrawn, owed in self._owed:
+            try:
+                async with asyncio.timeout(timeout_seconds):
+                    answer = await owed
+            except Exception as error:  # noqa: BLE001 - a stranger's code: a policy that fails counts as Ask
+                answer = error
+            self._verdicts[call.id] = _verdict(call, answer, withdrawn)
+        self._owed.clear()
+        return self.verdicts()
+
+    def drop(self) -> None:
+        """Let go of what is owed without waiting for it."""
+        for _, _, owed in self._owed:
+            if inspect.iscoroutine(owed):
+                owed.close()
+
+
+def _verdict(call: Call, answer: Any, withdrawn: tuple[str, ...]) -> Verdict:
+    match answer:
+        case Allow(reason):
+            return Verdict(call_id=call.id, verdict="allow", reason=str(reason), withdrawn=withdrawn)
+        case Deny(reason):
+            return Verdict(call_id=call.id, verdict="deny", reason=str(reason), withdrawn=withdrawn)
+        case Ask(reason):
+            return Verdict(call_id=call.id, verdict="ask", reason=str(reason), withdrawn=withdrawn)
+        case TimeoutError():
+            problem = "the policy did not answer in time"
+        case Exception():
+            problem = f"the policy failed: {type(answer).__name__}: {answer}"
+        case _:
+            problem = f"the policy answered {type(answer).__name__}, not Allow, Deny or Ask"
+    return Verdict(call_id=call.id, verdict="ask", error=problem[:500], withdrawn=withdrawn)
+
+
+def ask_policy(
+    policy: Policy, agent: Agent, run: Run, calls: tuple[Call, ...], recorded: Mapping[str, ToolSpec]
+) -> PendingVerdicts:
+    """Ask *policy* about *calls*, those with unusable arguments excepted: they fail without anybody being asked."""
+    pending = PendingVerdicts()
+    view = _view(run)
+    for call in calls:
+        tool = agent.tools.get(call.tool)
+        if tool is None:
+            pending.refuse(call, f"the tool {call.tool!r} is gone: this agent has it no more")
+            continue
+        try:
+            arguments = tool.decode(call.arguments)
+        except ArgumentsInvalid as invalid:
+            pending.refuse(call, str(invalid))
+            continue
+        withdrawn = withdrawn_flags(recorded.get(call.tool), tool)
+        asked = PolicyCall(
+            id=call.id,
+            tool=call.tool,
+            arguments=arguments,
+            read_only=call.read_only and "read_only" not in withdrawn,
+            idempotent=call.idempotent and "idempotent" not in withdrawn,
+        )
+        try:
+            answer: Any = policy(asked, view)
+        except Exception as error:  # noqa: BLE001 - a stranger's code: a policy that fails counts as Ask
+            answer = error
+        pending.add(call, answer, withdrawn)
+    return pending
+
+
+def ask_about(call_ids: tuple[str, ...], problem: str) -> tuple[Verdict, ...]:
+    """Return verdicts that leave all of these calls to a person, because of *problem*."""
+    return tuple(Verdict(call_id=call_id, verdict="ask", error=problem[:500]) for call_id in call_ids)

@@ -1,0 +1,344 @@
+"""The trace as a projection of the journal: pure, so that the timeline of any run is rebuilt from its id."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from geartrain.machine import (
+    ENDED,
+    ApprovalDecided,
+    ApprovalExpired,
+    Call,
+    CallAnswered,
+    CallSettled,
+    CallStatus,
+    CompactionFailed,
+    ContextCompacted,
+    Event,
+    HandedOff,
+    InputReceived,
+    ModelFailed,
+    ModelReplied,
+    PermissionsEvaluated,
+    Run,
+    RunState,
+    ToolFinished,
+    ToolStarted,
+    TurnTaken,
+    WriteInDoubt,
+    estimate_tokens,
+)
+from geartrain.trace import TraceRecord
+
+Payload = dict[str, Any]
+# How much of a text a record shows; the journal has all of it.
+_SHOWN: Final = 2_000
+_WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"
+
+
+def project(before: Run, event: Event, after: Run, *, checkpointed: bool = False) -> list[TraceRecord]:
+    """Return what *event* did to a run, in the order in which a reader wants to know it."""
+    seq, ts, turn = after.seq, after.updated_at, after.turn_count
+    return [
+        TraceRecord(run_id=after.id, event=name, ts=ts, seq=seq, turn=turn, payload=payload)
+        for name, payload in _records(before, event, after, checkpointed=checkpointed)
+    ]
+
+
+def _records(before: Run, event: Event, after: Run, *, checkpointed: bool) -> Iterator[tuple[str, Payload]]:
+    own = _OWN.get(type(event))
+    if own is not None:
+        yield from own(event, before, after)
+    elif type(event).__name__ not in _SILENT:
+        yield _plain(event)
+    yield from _transitions(before, after)
+    yield from _calls(before, after)
+    if _model_called(before, after):
+        yield "llm_call_started", _llm_started(after)
+    if after.messages_dropped > before.messages_dropped and not isinstance(event, ContextCompacted):
+        dropped = after.messages_dropped - before.messages_dropped
+        yield "context_compacted", {"how": "window", "messages_dropped": dropped, "messages": len(after.messages)}
+    if checkpointed:
+        yield "checkpoint_saved", {"seq": after.seq, "messages": len(after.messages)}
+    if after.state in ENDED:
+        yield "run_finished", _finished(after)
+
+
+_SILENT: Final = frozenset({"RunStarted"})
+
+
+def _plain(event: Event) -> tuple[str, Payload]:
+    """Return an event without a record of its own under its own name: `PauseRequested` is `pause_requested`."""
+    payload = {
+        name: value
+        for name in event.__struct_fields__
+        if name not in ("id", "time", "source")
+        and isinstance(value := getattr(event, name), (str, int, float))
+        and value
+    }
+    return _WORD.sub("_", type(event).__name__).lower(), payload
+
+
+def _transitions(before: Run, after: Run) -> Iterator[tuple[str, Payload]]:
+    if before.seq == 0:
+        yield (
+            "run_started",
+            {
+                "agent": after.agent,
+                "input": _short(after.user_input),
+                "spec": after.spec,
+                **({"labels": after.labels} if after.labels else {}),
+                **({"principal": after.principal} if after.principal else {}),
+            },
+        )
+    state = before.state
+    for entered in after.path:
+        if before.seq == 0 and entered is RunState.CREATED:
+            continue
+        payload: Payload = {"from": str(state), "to": str(entered)}
+        if entered is RunState.SUSPENDED:
+            payload["holds"] = [str(hold) for hold in after.holds]
+        yield "state_transition", payload
+        state = entered
+
+
+def _calls(before: Run, after: Run) -> Iterator[tuple[str, Payload]]:
+    """Yield what happened to calls that no event names: opened, asked about, or done without running."""
+    known = {call.id: call for call in before.calls}
+    for call in after.calls:
+        earlier = known.get(call.id)
+        if earlier is None:
+            yield "tool_call_requested", _requested(call)
+            if call.result is not None:
+                yield "tool_call_finished", _call_finished(call)
+        if call.status is CallStatus.ASKED and (earlier is None or earlier.status is not CallStatus.ASKED):
+            yield (
+                "approval_requested",
+                {
+                    "call_id": call.id,
+                    "tool": call.tool,
+                    "arguments": _short(call.arguments),
+                    "reason": call.reason,
+                    "expires_at": call.expires_at,
+                },
+            )
+
+
+def _requested(call: Call) -> Payload:
+    return {"call_id": call.id, "tool": call.tool, "arguments": _short(call.arguments)}
+
+
+def _call_finished(call: Call) -> Payload:
+    assert call.result is not None
+    result = call.result
+    payload: Payload = {
+        "call_id": call.id,
+        "tool": call.tool,
+        "status": str(result.status),
+        "text": _short(result.text),
+        "size": result.size,
+    }
+    if result.by:
+        payload["by"] = result.by
+    return payload
+
+
+def _model_called(before: Run, after: Run) -> bool:
+    if after.state is not RunState.MODEL_THINKING:
+        return False
+    asked = (before.turn_count, before.model_attempt)
+    return before.state is not RunState.MODEL_THINKING or asked != (after.turn_count, after.model_attempt)
+
+
+def _llm_started(run: Run) -> Payload:
+    return {
+        "turn": run.turn_count + 1,
+        "attempt": run.model_attempt,
+        "messages": len(run.messages),
+        "input_tokens_estimated": estimate_tokens(run.messages_size),
+        "tools": not run.wrapping_up,
+    }
+
+
+def _finished(run: Run) -> Payload:
+    payload: Payload = {
+        "state": str(run.state),
+        "turn_count": run.turn_count,
+        "input_tokens": run.token_count.input_tokens,
+        "output_tokens": run.token_count.output_tokens,
+        "tool_calls": run.tool_calls,
+        "tool_failures": run.tool_failures,
+        "active_seconds": round(run.active_seconds, 3),
+    }
+    if run.error is not None:
+        payload |= {"code": str(run.error.code), "kind": str(run.error.kind), "message": run.error.message}
+    if run.ending is not None and run.ending.by:
+        payload["by"] = run.ending.by
+    if run.state is RunState.FINISHED:
+        payload["answer"] = _short(run.final_answer or "")
+    return payload
+
+
+def _replied(event: ModelReplied, before: Run, after: Run) -> Iterator[tuple[str, Payload]]:
+    used = after.token_count
+    payload: Payload = {
+        "turn": event.turn,
+        "attempt": event.attempt,
+        "model": event.model,
+        "input_tokens": used.input_tokens - before.token_count.input_tokens,
+        "output_tokens": used.output_tokens - before.token_count.output_tokens,
+        "usage_estimated": event.usage is None or event.usage.estimated,
+        "calls": len(event.calls),
+        "text": _short(event.text),
+    }
+    if event.anomaly:
+        payload["anomaly"] = event.anomaly
+    yield "llm_call_finished", payload
+
+
+def _model_failed(event: ModelFailed, _before: Run, _after: Run) -> Iterator[tuple[str, Payload]]:
+    yield (
+        "llm_call_finished",
+        {
+            "turn": event.turn,
+            "attempt": event.attempt,
+            "code": event.code,
+            "error": _short(event.message),
+        },
+    )
+
+
+def _turn_taken(event: TurnTaken, _before: Run, _after: Run) -> Iterator[tuple[str, Payload]]:
+    yield "turn_taken", {"by": event.by, "text": _short(event.text), "calls": len(event.calls)}
+
+
+def _permissions(event: PermissionsEvaluated, before: Run, after: Run) -> Iterator[tuple[str, Payload]]:
+    for verdict in event.verdicts:
+        call = before.call(verdict.call_id)
+        payload: Payload = {"call_id": verdict.call_id, "verdict": verdict.verdict, "reason": verdict.reason}
+        if call is not None:
+            payload["tool"] = call.tool
+            payload["approved_before"] = call.status is CallStatus.APPROVED
+        if verdict.error:
+            payload["error"] = verdict.error
+        if verdict.withdrawn:
+            payload["withdrawn"] = list(verdict.withdrawn)
+        yield "permission_evaluated", payload
+        changed = after.call(verdict.call_id)
+        if changed is not None and changed.result is not None and call is not None and call.result is None:
+            yield "tool_call_finished", _call_finished(changed)
+
+
+def _decided(event: ApprovalDecided, before: Run, _after: Run) -> Iterator[tuple[str, Payload]]:
+    call = before.call(event.call_id)
+    payload: Payload = {
+        "call_id": event.call_id,
+        "tool": call.tool if call is not None else "",
+        "decision": "approved" if event.approved else "denied",
+        "by": event.by or event.source,
+    }
+    if event.reason:
+        payload["reason"] = event.reason
+    if event.arguments is not None:
+        payload["arguments"] = _short(event.arguments)
+    if event.remember:
+        payload["remember"] = event.remember
+    yield "approval_decided", payload
+
+
+def _expired(event: ApprovalExpired, _before: Run, _after: Run) -> Iterator[tuple[str, Payload]]:
+    yield "approval_decided", {"call_id": event.call_id, "decision": "expired", "by": event.source}
+
+
+def _tool_started(event: ToolStarted, before: Run, _after: Run) -> Iterator[tuple[str, Payload]]:
+    call = before.call(event.call_id)
+    tool = call.tool if call is not None else ""
+    yield "tool_call_started", {"call_id": event.call_id, "tool": tool, "attempt": event.attempt}
+
+
+def _tool_finished(event: ToolFinished, before: Run, _after: Run) -> Iterator[tuple[str, Payload]]:
+    call = before.call(event.call_id)
+    payload: Payload = {
+        "call_id": event.call_id,
+        "tool": call.tool if call is not None else "",
+        "status": str(event.status),
+        "text": _short(event.text),
+        "size": event.size,
+        "attempt": event.attempt,
+    }
+    if event.tries > 1:
+        payload["tries"] = event.tries
+    if event.verdict:
+        payload["verified"] = event.verdict
+    if event.artifact is not None:
+        payload["artifact"] = event.artifact.digest
+    yield "tool_call_finished", payload
+
+
+def _in_doubt(event: WriteInDoubt, before: Run, _after: Run) -> Iterator[tuple[str, Payload]]:
+    call = before.call(event.call_id)
+    tool = call.tool if call is not None else ""
+    yield "write_in_doubt", {"call_id": event.call_id, "tool": tool, "reason": event.reason}
+
+
+def _settled(event: CallSettled, _before: Run, _after: Run) -> Iterator[tuple[str, Payload]]:
+    outcome = "done" if event.done else f"not done, {event.not_done}"
+    yield "call_settled", {"call_id": event.call_id, "outcome": outcome, "by": event.by or event.source}
+
+
+def _answered(event: CallAnswered, before: Run, _after: Run) -> Iterator[tuple[str, Payload]]:
+    call = before.call(event.call_id)
+    yield (
+        "tool_call_finished",
+        {
+            "call_id": event.call_id,
+            "tool": call.tool if call is not None else "",
+            "status": str(event.status),
+            "text": _short(event.text),
+            "size": len(event.text),
+            "by": event.by or event.source,
+        },
+    )
+
+
+def _compacted(event: ContextCompacted, before: Run, after: Run) -> Iterator[tuple[str, Payload]]:
+    dropped = after.messages_dropped - before.messages_dropped
+    how = "summary" if dropped else "summary refused"
+    yield "context_compacted", {"how": how, "messages_dropped": dropped, "summary": _short(event.summary)}
+
+
+def _not_compacted(event: CompactionFailed, _before: Run, after: Run) -> Iterator[tuple[str, Payload]]:
+    yield "context_compacted", {"how": "window", "messages": len(after.messages), "error": _short(event.message)}
+
+
+def _handed_off(event: HandedOff, before: Run, _after: Run) -> Iterator[tuple[str, Payload]]:
+    yield "handoff", {"from": before.agent, "to": event.agent, "spec": event.spec}
+
+
+def _input(event: InputReceived, _before: Run, _after: Run) -> Iterator[tuple[str, Payload]]:
+    yield "input_received", {"text": _short(event.text), "by": event.by or event.source}
+
+
+_OWN: Final[dict[type[Any], Callable[[Any, Run, Run], Iterator[tuple[str, Payload]]]]] = {
+    ModelReplied: _replied,
+    ModelFailed: _model_failed,
+    TurnTaken: _turn_taken,
+    PermissionsEvaluated: _permissions,
+    ApprovalDecided: _decided,
+    ApprovalExpired: _expired,
+    ToolStarted: _tool_started,
+    ToolFinished: _tool_finished,
+    WriteInDoubt: _in_doubt,
+    CallSettled: _settled,
+    CallAnswered: _answered,
+    ContextCompacted: _compacted,
+    CompactionFailed: _not_compacted,
+    HandedOff: _handed_off,
+    InputReceived: _input,
+}

@@ -1,0 +1,108 @@
+"""Reading a store without owning it: for listings and timelines while another process moves its runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from geartrain.machine import AgentSpec, decode_spec
+from geartrain.persistence import Journal, StoreStatistics
+from geartrain.runtime._reading import (
+    JournalEntry,
+    ReplayReport,
+    RunSnapshot,
+    RunSummary,
+    journal_entry,
+    replay,
+    snapshot_of,
+    stored_events,
+    timeline,
+)
+from geartrain.trace import TraceRecord
+
+
+class RunReader(AbstractAsyncContextManager["RunReader"]):
+    """A store opened for reading only. Works while another process owns it; moves nothing and writes nothing."""
+
+    def __init__(self, store: str | os.PathLike[str]) -> None:
+        self._store = Path(store)
+        self._journal: Journal | None = None
+
+    async def __aenter__(self) -> Self:
+        from geartrain.persistence.sqlite import SqliteJournal  # noqa: PLC0415 - loads the database driver
+
+        self._journal = await SqliteJournal.open(self._store, read_only=True)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._journal is not None:
+            await self._journal.aclose()
+
+    @property
+    def journal(self) -> Journal:
+        """The journal underneath."""
+        assert self._journal is not None, "enter the reader with `async with` first"
+        return self._journal
+
+    async def list(
+        self,
+        *,
+        after: tuple[float, str] | None = None,
+        limit: int = 100,
+        states: Sequence[str] = (),
+        agent: str | None = None,
+        waiting: bool = False,
+    ) -> Sequence[RunSummary]:
+        """Return runs, newest first; the cursor of the next page is (`created_at`, `id`) of the last."""
+        rows = await self.journal.list(
+            after=after, limit=limit, states=states, agent=agent, held="approval" if waiting else None
+        )
+        return [RunSummary.of(row) for row in rows]
+
+    async def snapshot(self, run_id: str) -> RunSnapshot:
+        """Return a run as it is stored.
+
+        Raises:
+            RunNotFound: There is no such run.
+            RunCorrupt: What is stored of it is damaged.
+            FormatUnknown: Something of it is newer than this version.
+        """
+        return await snapshot_of(self.journal, run_id)
+
+    async def spec(self, digest: str) -> AgentSpec | None:
+        """Return the spec recorded under *digest*, or None."""
+        data = await self.journal.spec(digest)
+        return decode_spec(data) if data is not None else None
+
+    async def events(self, run_id: str, after: int = 0) -> AsyncIterator[JournalEntry]:
+        """Yield what is stored of a run's journal above *after*, and end there."""
+        async for row in stored_events(self.journal, run_id, after):
+            yield journal_entry(row)
+
+    def timeline(self, run_id: str, *, full: bool = False) -> AsyncIterator[TraceRecord]:
+        """Yield all that happened in a run; with *full*, what each model call saw as well."""
+        return timeline(self.journal, run_id, full=full)
+
+    async def replay(self, run_id: str) -> ReplayReport:
+        """Fold a run's journal again, and compare every path with the recorded one."""
+        return await replay(self.journal, run_id)
+
+    async def statistics(self) -> StoreStatistics:
+        """Return how the store is doing."""
+        return await self.journal.statistics()
+
+
+def open_reader(store: str | os.PathLike[str]) -> RunReader:
+    """Return a reader of the store at *store*, to be entered with `async with`.
+
+    Raises (on entering):
+        StoreUnusable: There is no store, or it cannot be read.
+        FormatUnknown: It was written by a newer version.
+    """
+    return RunReader(store)

@@ -1,0 +1,286 @@
+"""Reading runs from a journal: one run, its timeline, and whether a replay goes the same way."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import msgspec
+
+from geartrain.errors import FormatUnknown, RunNotFound
+from geartrain.machine import (
+    AgentSpec,
+    Difference,
+    Event,
+    HoldKind,
+    Refusal,
+    Run,
+    Usage,
+    decode_event,
+    decode_spec,
+    split_path,
+    step,
+)
+from geartrain.machine import CallStatus as _CallStatus
+from geartrain.persistence import Journal, RunCorrupt, RunRow, StoredEvent
+from geartrain.runtime._entry import Revived, revive
+from geartrain.runtime._projection import project
+from geartrain.trace import TraceRecord
+
+_PAGE = 1_000
+
+
+class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that waits for a person: for a decision, or for a doubt to be settled."""
+
+    run_id: str
+    call_id: str
+    tool: str
+    arguments: str
+    arguments_digest: str
+    waits_for: str
+    reason: str = ""
+    since: float = 0.0
+    expires_at: float | None = None
+
+
+class RunSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """A run at one moment, as of the event `seq`. `waiting` lists the calls that wait for a person."""
+
+    id: str
+    state: str
+    agent: str
+    seq: int
+    input: str
+    answer: str | None
+    error: dict[str, str] | None
+    holds: tuple[str, ...]
+    waiting: tuple[OpenCall, ...]
+    turn_count: int
+    usage: Usage
+    tool_calls: int
+    tool_failures: int
+    active_seconds: float
+    created_at: float
+    updated_at: float
+    ended: bool
+    spec: str = ""
+    labels: Mapping[str, str] = {}
+    context: Mapping[str, Any] = {}
+    set_apart: str = ""
+
+    @classmethod
+    def of(cls, run: Run, set_apart: str = "") -> RunSnapshot:
+        """Return what *run* looks like."""
+        error = run.error
+        return cls(
+            id=run.id,
+            state=str(run.state),
+            agent=run.agent,
+            seq=run.seq,
+            input=run.user_input,
+            answer=run.final_answer,
+            error=None
+            if error is None
+            else {"code": str(error.code), "kind": str(error.kind), "message": error.message},
+            holds=tuple(map(str, run.holds)),
+            waiting=open_calls(run),
+            turn_count=run.turn_count,
+            usage=run.token_count,
+            tool_calls=run.tool_calls,
+            tool_failures=run.tool_failures,
+            active_seconds=run.active_seconds,
+            created_at=run.created_at,
+            updated_at=run.updated_at,
+            ended=run.state in ("FINISHED", "FAILED", "CANCELLED"),
+            spec=run.spec,
+            labels=run.labels,
+            context=run.context,
+            set_apart=set_apart,
+        )
+
+
+def open_calls(run: Run) -> tuple[OpenCall, ...]:
+    """Return the calls of *run* that wait for a person, in call order."""
+    waits = {
+        _CallStatus.ASKED: HoldKind.APPROVAL,
+        _CallStatus.IN_DOUBT: HoldKind.IN_DOUBT,
+        _CallStatus.AWAITING_INPUT: HoldKind.INPUT,
+    }
+    return tuple(
+        OpenCall(
+            run_id=run.id,
+            call_id=call.id,
+            tool=call.tool,
+            arguments=call.arguments,
+            arguments_digest=call.arguments_digest,
+            waits_for=str(waits[call.status]),
+            reason=call.reason,
+            since=call.since,
+            expires_at=call.expires_at,
+        )
+        for call in run.calls
+        if call.status in waits
+    )
+
+
+class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a listing."""
+
+    id: str
+    state: str
+    agent: str
+    holds: tuple[str, ...]
+    turn_count: int
+    input_tokens: int
+    output_tokens: int
+    tool_calls: int
+    tool_failures: int
+    error: str | None
+    created_at: float
+    updated_at: float
+    seq: int
+    parent: str | None = None
+    root: str | None = None
+    labels: Mapping[str, str] = {}
+    set_apart: str = ""
+
+    @classmethod
+    def of(cls, row: RunRow) -> RunSummary:
+        """Return what a row of the store says."""
+        head, counters = row.head, row.head.counters
+        return cls(
+            id=row.run_id,
+            state=head.state,
+            agent=head.agent,
+            holds=head.holds,
+            turn_count=counters.get("turn_count", 0),
+            input_tokens=counters.get("input_tokens", 0),
+            output_tokens=counters.get("output_tokens", 0),
+            tool_calls=counters.get("tool_calls", 0),
+            tool_failures=counters.get("tool_failures", 0),
+            error=counters.get("error"),
+            created_at=head.created_at,
+            updated_at=head.updated_at,
+            seq=row.last_seq,
+            parent=head.parent,
+            root=head.root,
+            labels=head.labels,
+            set_apart=row.mark.reason if row.mark is not None else "",
+        )
+
+
+class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One event of a run's journal: its number, the event, and the states it led through."""
+
+    seq: int
+    event: Event
+    path: tuple[str, ...]
+
+
+class ReplayReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a replay found: how many events were folded, and the first difference, if there is one."""
+
+    run_id: str
+    events: int
+    state: str
+    difference: Difference | None = None
+
+
+def journal_entry(row: StoredEvent) -> JournalEntry:
+    """Return an event as callers see it.
+
+    Raises:
+        FormatUnknown: It is newer than this version.
+    """
+    return JournalEntry(seq=row.seq, event=decode_event(row.type, row.version, row.body), path=split_path(row.path))
+
+
+async def read_run(journal: Journal, run_id: str) -> Revived:
+    """Return a run as it is stored, with its specs.
+
+    Raises:
+        RunNotFound: There is none of that id.
+        RunCorrupt: What is stored of it is damaged.
+        FormatUnknown: Something of it is newer than this version.
+    """
+    loaded = await journal.load(run_id)
+    if loaded is None:
+        raise RunNotFound(run_id)
+    return revive(loaded)
+
+
+async def snapshot_of(journal: Journal, run_id: str) -> RunSnapshot:
+    """Return a run as it is stored; raises as `read_run` does."""
+    row = await journal.head(run_id)
+    revived = await read_run(journal, run_id)
+    return RunSnapshot.of(revived.run, row.mark.reason if row is not None and row.mark is not None else "")
+
+
+async def stored_events(journal: Journal, run_id: str, after: int = 0) -> AsyncIterator[StoredEvent]:
+    """Yield a run's events numbered above *after*, in order, a page at a time."""
+    while page := await journal.read(run_id, after=after, limit=_PAGE):
+        for row in page:
+            yield row
+        after = page[-1].seq
+
+
+async def _specs_of(journal: Journal, run_id: str) -> dict[str, AgentSpec]:
+    loaded = await journal.load(run_id)
+    if loaded is None:
+        raise RunNotFound(run_id)
+    return {digest: decode_spec(data) for digest, data in loaded.specs.items()}
+
+
+async def timeline(journal: Journal, run_id: str, *, full: bool = False) -> AsyncIterator[TraceRecord]:
+    """Yield all that happened in a run, from its journal alone; with *full*, what each model call saw as well.
+
+    Raises:
+        RunNotFound: There is no such run.
+        RunCorrupt: The journal is damaged, or does not lead where it led when it was written.
+        FormatUnknown: Something of it is newer than this version.
+    """
+    specs = await _specs_of(journal, run_id)
+    run = Run(id=run_id)
+    async for row in stored_events(journal, run_id):
+        event = decode_event(row.type, row.version, row.body)
+        result = step(run, event, specs)
+        if isinstance(result, Refusal):
+            raise RunCorrupt(run_id, f"event {row.seq} ({row.type}) cannot follow: {result.reason}")
+        for record in project(run, event, result.run, checkpointed=row.checkpointed):
+            if full and record.event == "llm_call_started":
+                record.payload["saw"] = [msgspec.to_builtins(message) for message in result.run.messages]
+            yield record
+        run = result.run
+
+
+async def replay(journal: Journal, run_id: str) -> ReplayReport:
+    """Fold a run's journal again from its first event, and compare every path with the recorded one.
+
+    Raises:
+        RunNotFound: There is no such run.
+        RunCorrupt: A row is damaged or a number is missing.
+    """
+    specs = await _specs_of(journal, run_id)
+    run = Run(id=run_id)
+    difference: Difference | None = None
+    async for row in stored_events(journal, run_id):
+        recorded = split_path(row.path)
+        if row.seq != run.seq + 1:
+            difference = Difference(run.seq + 1, row.type, recorded, (), f"the next number is {row.seq}")
+            break
+        try:
+            event = decode_event(row.type, row.version, row.body)
+        except FormatUnknown as unknown:
+            difference = Difference(row.seq, row.type, recorded, (), str(unknown))
+            break
+        result = step(run, event, specs)
+        if isinstance(result, Refusal):
+            difference = Difference(row.seq, row.type, recorded, (), result.reason)
+            break
+        found = tuple(map(str, result.path))
+        if found != recorded:
+            difference = Difference(row.seq, row.type, recorded, found)
+            break
+        run = result.run
+    return ReplayReport(run_id=run_id, events=run.seq, state=str(run.state), difference=difference)

@@ -1,0 +1,163 @@
+"""Which runs are in memory: loading them, waking them, and taking over what another process left.
+
+Rule 1: a run is loaded once at a time; whoever asks meanwhile waits for the same load.
+Rule 2: a run that is found in the middle of something was left there by a process that is gone: the first thing
+appended to it is `RunRecovered`.
+Rule 3: a run that cannot be read is set apart with its reason; its journal is left as it is, and others go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from geartrain import faults
+from geartrain.errors import FormatUnknown, GeartrainError, RunNotFound, RunSetApart
+from geartrain.machine import ENDED, Run, alarms, decode_event
+from geartrain.mailbox import Lane
+from geartrain.persistence import InboxItem, LoadedRun, RunCorrupt, StoreFailed
+from geartrain.runtime._actor import Delivery, RunActor, recovered
+from geartrain.runtime._entry import Revived, revive
+from geartrain.runtime._node import Node, log
+
+_PAGE: Final = 100
+
+
+class Residents:
+    """The run actors of one node."""
+
+    __slots__ = ("_apart", "_loading", "_node")
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._loading: dict[str, asyncio.Future[RunActor]] = {}
+        # Runs that this process cannot read though nothing is wrong with them (newer formats): nothing is written.
+        self._apart: dict[str, RunSetApart] = {}
+
+    def new(self, run_id: str) -> RunActor:
+        """Return the actor of a run that is about to start, or of the one that has this id already."""
+        actor = self._node.actors.get(run_id)
+        if actor is None:
+            actor = self._node.actors[run_id] = RunActor(self._node, Run(id=run_id), {})
+        return actor
+
+    async def actor(self, run_id: str) -> RunActor:
+        """Return the actor of a run, read from the store if it is not in memory.
+
+        Raises:
+            RunNotFound: There is no such run.
+            RunSetApart: It cannot be read, or was set apart before.
+        """
+        actor = self._node.actors.get(run_id)
+        if actor is not None and actor.run.seq:
+            return actor
+        loading = self._loading.get(run_id)
+        if loading is None:
+            loading = asyncio.get_running_loop().create_future()
+            loading.add_done_callback(lambda future: future.cancelled() or future.exception())
+            self._loading[run_id] = loading
+            task = asyncio.get_running_loop().create_task(self._load(run_id, loading), name=f"load-{run_id}")
+            task.add_done_callback(lambda _done: self._loading.pop(run_id, None))
+        return await asyncio.shield(loading)
+
+    async def _load(self, run_id: str, loading: asyncio.Future[RunActor]) -> None:
+        try:
+            actor = await self._loaded(run_id)
+        except GeartrainError as error:
+            if not loading.done():
+                loading.set_exception(error)
+            return
+        except BaseException as error:
+            if not loading.done():
+                loading.set_exception(RunSetApart(run_id, f"loading it failed: {error!r}"))
+            raise
+        if not loading.done():
+            loading.set_result(actor)
+
+    async def _loaded(self, run_id: str) -> RunActor:
+        node = self._node
+        if run_id in self._apart:
+            raise self._apart[run_id]
+        try:
+            loaded = await node.journal.load(run_id)
+            if loaded is None:
+                raise RunNotFound(run_id)
+            if loaded.mark is not None:
+                raise RunSetApart(run_id, loaded.mark.reason)
+            revived = revive(loaded)
+        except RunCorrupt as error:
+            await self._set_apart(run_id, error.reason)
+            raise RunSetApart(run_id, error.reason) from error
+        except FormatUnknown as error:
+            self._apart[run_id] = RunSetApart(run_id, str(error))
+            node.fail_waiters(run_id, self._apart[run_id])
+            raise self._apart[run_id] from error
+        return self._resident(run_id, loaded, revived)
+
+    async def _set_apart(self, run_id: str, reason: str) -> None:
+        log.error("run_set_apart", run_id=run_id, reason=reason)
+        await self._node.journal.mark(run_id, reason, now=self._node.clock.now())
+        self._node.fail_waiters(run_id, RunSetApart(run_id, reason))
+
+    def _resident(self, run_id: str, loaded: LoadedRun, revived: Revived) -> RunActor:
+        node = self._node
+        present = node.actors.get(run_id)
+        if present is not None:  # started under the same id while this was being read
+            return present
+        actor = RunActor(node, revived.run, revived.specs, revived.tail_bytes)
+        node.actors[run_id] = actor
+        if loaded.head.live:
+            actor.cell.send_nowait(Delivery(recovered(revived.run, node.clock.now()), outside=False), Lane.CONTROL)
+            faults.reach("run.recovered", run_id)
+        for item in loaded.inbox:
+            self._deliver_inbox(actor, item)
+        return actor
+
+    def _deliver_inbox(self, actor: RunActor, item: InboxItem) -> None:
+        event = decode_event(item.type, item.version, item.body)
+        actor.cell.send_nowait(Delivery(event, outside=True, inbox=item.number), Lane.WORK)
+
+    async def wake(self, run_id: str) -> None:
+        """Bring a run the events whose time has come."""
+        node = self._node
+        try:
+            actor = await self.actor(run_id)
+        except (RunSetApart, RunNotFound) as error:
+            log.warning("run_not_woken", run_id=run_id, error=str(error))
+            return
+        run = actor.run
+        if run.seq and run.state not in ENDED:
+            for event in alarms(run, actor.specs[run.spec], node.clock.now()):
+                actor.put_alarm(event)
+        actor.rest_if_idle()
+
+    async def recover_all(self) -> None:
+        """Load every run that a process left in the middle, or for which something waits; a page at a time."""
+        node, after = self._node, ""
+        while page := await node.journal.runnable(after=after, limit=_PAGE):
+            for run_id in page:
+                await self.recover(run_id)
+            after = page[-1]
+
+    async def recover(self, run_id: str) -> None:
+        """Load one run; one that cannot be read stops nobody."""
+        try:
+            (await self.actor(run_id)).rest_if_idle()
+        except StoreFailed:
+            raise
+        except GeartrainError as error:
+            log.error("run_not_recovered", run_id=run_id, error=str(error))
+
+    async def reload(self, run_id: str) -> None:
+        """Load a run again whose actor was dropped because the store did not say what became of an append."""
+        delay = 0.1
+        while not self._node.closing:
+            try:
+                await self.actor(run_id)
+            except StoreFailed:
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, 5.0)
+                continue
+            except GeartrainError as error:
+                self._node.fail_waiters(run_id, error)
+            return

@@ -1,0 +1,653 @@
+"""The runtime: opens a store, moves its runs, and is the one place through which callers reach them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+
+from geartrain.actors import ActorStopped, Reply
+from geartrain.clock import Clock, SystemClock
+from geartrain.errors import (
+    AgentNotFound,
+    EventConflict,
+    EventRefused,
+    GeartrainError,
+    InternalError,
+    InvalidValue,
+    RunExists,
+    RunNotFound,
+    RunSetApart,
+    RuntimeClosed,
+    UsageError,
+)
+from geartrain.ids import Ids, RandomIds, derived_run_id
+from geartrain.limits import Limits
+from geartrain.machine import (
+    ENDED,
+    PUBLIC_EVENTS,
+    Budget,
+    Event,
+    Run,
+    RunStarted,
+    RunState,
+    event_digest,
+)
+from geartrain.persistence import Journal, StoreStatistics
+from geartrain.runtime._actor import Delivery, lane_of
+from geartrain.runtime._agent import Agent, RegisteredAgent
+from geartrain.runtime._edge import checked_data, clean_text
+from geartrain.runtime._effects import Effects
+from geartrain.runtime._executor import Executor, LiveExecutor
+from geartrain.runtime._handle import RunHandle
+from geartrain.runtime._hub import Hub, ObserverStatistics, Watch
+from geartrain.runtime._node import Node, log
+from geartrain.runtime._policy import Policy, default_policy
+from geartrain.runtime._reading import (
+    JournalEntry,
+    OpenCall,
+    ReplayReport,
+    RunSnapshot,
+    RunSummary,
+    journal_entry,
+    replay,
+    snapshot_of,
+    timeline,
+)
+from geartrain.runtime._residents import Residents
+from geartrain.runtime._starting import started_event
+from geartrain.runtime._tasks import EffectTasks
+from geartrain.runtime._timer import Timer
+from geartrain.tools import Pool, ThreadPool
+from geartrain.trace import Observer, TraceRecord
+
+# The owner's claim on a store that only one process can have open lasts until it is released.
+_LEASE_SECONDS = 10 * 365 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Settings:
+    agents: dict[str, RegisteredAgent]
+    policy: Policy
+    limits: Limits
+    observers: tuple[Observer, ...]
+    recover: str
+    clock: Clock
+    ids: Ids
+    executor: Callable[[Limits, ThreadPool], Executor]
+    rng: random.Random
+
+
+class RuntimeStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """How a runtime is doing, as of the moment of asking."""
+
+    runs_loaded: int
+    effects: int
+    effect_tasks: int
+    effects_abandoned: tuple[str, ...]
+    store_failing: bool
+    store: StoreStatistics
+    observers: tuple[ObserverStatistics, ...]
+
+
+class Runtime(AbstractAsyncContextManager["Runtime"]):
+    """Moves the runs of one store. Opened with `Runtime.open`, used as an async context manager.
+
+    Its services live in a task of their own, so it may be opened and closed from any task. It installs no signal
+    handlers. Leaving it stops intake, lets started writes finish within the grace and cancels the rest; no run ends
+    because of it, and each goes on when the store is opened again.
+    """
+
+    def __init__(self, store: str | os.PathLike[str] | Journal, settings: _Settings) -> None:
+        self._store = store
+        self._settings = settings
+        self.limits = settings.limits
+        self._host: asyncio.Task[None] | None = None
+        self._stop = asyncio.Event()
+        self._node_: Node | None = None
+        self._residents_: Residents | None = None
+        self._closed = False
+        self._draining = False
+
+    @classmethod
+    def open(
+        cls,
+        store: str | os.PathLike[str] | Journal,
+        *,
+        agents: Iterable[Agent] = (),
+        policy: Policy = default_policy,
+        limits: Limits | None = None,
+        observers: Sequence[Observer] = (),
+        recover: Literal["all", "none"] = "all",
+        clock: Clock | None = None,
+        ids: Ids | None = None,
+        executor: Callable[[Limits, ThreadPool], Executor] = LiveExecutor,
+        seed: int | None = None,
+    ) -> Self:
+        """Return a runtime over *store*, to be entered with `async with`.
+
+        Args:
+            store: The path of an SQLite file, or an open journal (which is closed with the runtime).
+            agents: Today's code for the runs, found by name.
+            policy: Decides about each tool call; the default allows read-only tools and asks about the rest.
+            limits: Every bound of the runtime.
+            observers: Told what happens, in batches, each in a thread of its own.
+            recover: "all" goes on with every run that was left in the middle; "none" only with those that are used.
+            clock: What time it is.
+            ids: Where new ids come from.
+            executor: What carries out effects.
+            seed: For the jitter of back-offs; None takes it from the system.
+
+        Raises (on entering):
+            StoreBusy: Another process owns the store.
+            StoreUnusable: The file cannot be used, with the reason.
+            FormatUnknown: The store was written by a newer version.
+            InvalidValue: Two agents have one name.
+        """
+        registered: dict[str, RegisteredAgent] = {}
+        limits = limits or Limits()
+        for agent in agents:
+            if agent.name in registered:
+                raise InvalidValue("agents", "agents with different names", agent.name)
+            registered[agent.name] = RegisteredAgent(agent, limits)
+        settings = _Settings(
+            agents=registered,
+            policy=policy,
+            limits=limits,
+            observers=tuple(observers),
+            recover=recover,
+            clock=clock or SystemClock(),
+            ids=ids or RandomIds(),
+            executor=executor,
+            rng=random.Random(seed),  # noqa: S311 - jitter, no secret
+        )
+        return cls(store, settings)
+
+    # Opening and closing
+
+    async def __aenter__(self) -> Self:
+        if self._host is not None:
+            raise UsageError("this runtime was opened before; make a new one with Runtime.open")
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            raise UsageError("geartrain runs on asyncio; this is another event loop") from None
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._host = asyncio.create_task(self._serve(ready), name="geartrain-host")
+        try:
+            await asyncio.shield(ready)
+        except BaseException:
+            self._stop.set()
+            await asyncio.wait([self._host])
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Stop intake, let started writes finish within the grace, cancel the rest, close the store.
+
+        If the call is cancelled, closing goes on. Closing twice changes nothing.
+        """
+        self._closed = True
+        self._stop.set()
+        if self._host is not None and not self._host.done():
+            await asyncio.wait([self._host])
+        if self._host is not None and not self._host.cancelled() and (error := self._host.exception()):
+            raise error
+
+    async def wait_closed(self) -> None:
+        """Wait until the runtime has closed, for whatever reason."""
+        if self._host is not None:
+            await asyncio.wait([self._host])
+
+    async def _serve(self, ready: asyncio.Future[None]) -> None:
+        """Own the services from opening to closing."""
+        journal: Journal | None = None
+        try:
+            journal = await self._open_journal()
+            node = await self._make_node(journal)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the opener is told
+            if journal is not None:
+                await journal.aclose()
+            if not ready.done():
+                ready.set_exception(error if isinstance(error, Exception) else InternalError(repr(error)))
+            return
+        residents = self._residents_ = Residents(node)
+        timer = Timer(node, residents.wake)
+        node.on_wake_at = timer.note
+        node.on_ownership_lost = self._ownership_lost
+        try:
+            async with anyio.create_task_group() as services:
+                node.on_dropped = partial(self._reload_in, services, residents)
+                services.start_soon(timer.serve)
+                if self._settings.recover == "all":
+                    services.start_soon(residents.recover_all)
+                ready.set_result(None)
+                await self._stop.wait()
+                await self._shut(node)
+                timer.close()
+                services.cancel_scope.cancel()
+        finally:
+            await self._let_go(node)
+
+    def _reload_in(self, services: TaskGroup, residents: Residents, run_id: str) -> None:
+        services.start_soon(residents.reload, run_id)
+
+    async def _open_journal(self) -> Journal:
+        store, settings = self._store, self._settings
+        if not isinstance(store, (str, os.PathLike)):
+            return store
+        from geartrain.persistence.sqlite import SqliteJournal  # noqa: PLC0415 - loads the database driver
+
+        return await SqliteJournal.open(Path(store), clock=settings.clock, limits=settings.limits)
+
+    async def _make_node(self, journal: Journal) -> Node:
+        settings = self._settings
+        limits, clock = settings.limits, settings.clock
+        claim = await journal.claim(f"pid {os.getpid()}", now=clock.now(), lease_seconds=_LEASE_SECONDS)
+        hub = Hub(
+            settings.observers,
+            clock,
+            observer_records=limits.observer_records,
+            watch_records=limits.watch_records,
+        )
+        hub.open()
+        threads = ThreadPool(limits.thread_calls_at_once)
+        node = Node(
+            journal=journal,
+            claim=claim,
+            limits=limits,
+            clock=clock,
+            ids=settings.ids,
+            agents=settings.agents,
+            policy=settings.policy,
+            hub=hub,
+            tasks=EffectTasks(limits.grace_seconds),
+            pool=Pool(limits),
+            threads=threads,
+            rng=settings.rng,
+        )
+        node.effects = Effects(node, settings.executor(limits, threads))
+        self._node_ = node
+        return node
+
+    async def _shut(self, node: Node) -> None:
+        """Let what was accepted be stored, and what must finish finish."""
+        self._closed = True
+        node.closing = True
+        await node.effects.drain(node.limits.grace_seconds)
+        await self._wait_stored(node)
+
+    async def _wait_stored(self, node: Node) -> None:
+        """Wait until no actor has anything to do or an append under way, at most for the grace."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + node.limits.grace_seconds
+        while (busy := [actor for actor in node.actors.values() if not actor.cell.idle]) and loop.time() < until:
+            gates = [actor.gate for actor in busy if actor.gate is not None and not actor.gate.done()]
+            if gates:
+                await asyncio.wait(gates, timeout=until - loop.time())
+            await asyncio.sleep(0)  # their next turn
+
+    async def _let_go(self, node: Node) -> None:
+        error = RuntimeClosed("waiting for a run")
+        for actor in list(node.actors.values()):
+            actor.drop(error)
+        for run_id in list(node.waiters):
+            node.fail_waiters(run_id, error)
+        with anyio.CancelScope(shield=True), anyio.move_on_after(node.limits.grace_seconds + 30.0, shield=True):
+            await node.hub.aclose(min(1.0, node.limits.grace_seconds))
+            try:
+                await node.journal.release(node.claim)
+            except GeartrainError as failed:
+                log.warning("claim_not_released", error=str(failed))
+            await node.journal.aclose()
+        node.threads.close()
+
+    def _ownership_lost(self, error: GeartrainError) -> None:
+        log.critical("ownership_lost", error=str(error))
+        self._closed = True
+        self._stop.set()
+
+    @property
+    def _node(self) -> Node:
+        if self._closed or self._node_ is None:
+            raise RuntimeClosed("using a runtime")
+        return self._node_
+
+    @property
+    def _residents(self) -> Residents:
+        if self._closed or self._residents_ is None:
+            raise RuntimeClosed("using a runtime")
+        return self._residents_
+
+    # Starting and reaching runs
+
+    async def start(
+        self,
+        agent: Agent | str,
+        input: str,  # noqa: A002 - the field's word for it
+        *,
+        run_id: str | None = None,
+        idempotency_key: str | None = None,
+        budget: Budget | None = None,
+        deadline: float | datetime | None = None,
+        principal: str = "",
+        permissions: Sequence[str] = (),
+        labels: Mapping[str, str] | None = None,
+        context: Mapping[str, Any] | None = None,
+    ) -> RunHandle:
+        """Start a run, and return its handle once its start is stored.
+
+        With a `run_id` or an `idempotency_key`, starting the same again returns the same run, also after a restart.
+
+        Args:
+            agent: One of this runtime's agents, or its name.
+            input: What the run is to do.
+            run_id: An id of your own for the run.
+            idempotency_key: A key of your own from which the run's id is derived.
+            budget: In place of the agent's own.
+            deadline: An absolute time: seconds since 1970, or a datetime with a time zone.
+            principal: On whose behalf it runs; policies and tools see it.
+            permissions: What the principal may do, for policies.
+            labels: For listings.
+            context: JSON data kept with the run and given to tools and policies, such as `{"root": "/data"}`.
+
+        Raises:
+            AgentNotFound: The agent is not registered here.
+            RunExists: The id or key was used for another request.
+            InvalidValue: Something given cannot be stored.
+            StoreFailed: The store cannot write; nothing was started.
+        """
+        node, residents = self._node, self._residents
+        if self._draining:
+            raise RuntimeClosed("starting a run")
+        if run_id is not None and idempotency_key is not None:
+            raise InvalidValue("run_id and idempotency_key", "given one at a time", (run_id, idempotency_key))
+        registered = self._registered(agent)
+        own_id = run_id if idempotency_key is None else derived_run_id("start", idempotency_key)
+        new_id = own_id if own_id is not None else node.ids.mint("r")
+        event = started_event(
+            registered,
+            run_id=new_id,
+            text=input,
+            time=node.clock.now(),
+            limits=self.limits,
+            budget=budget,
+            deadline=deadline,
+            principal=principal,
+            permissions=permissions,
+            labels=labels or {},
+            context=context or {},
+        )
+        if own_id is not None and await self._same_run(own_id, event.request):
+            return RunHandle(self, own_id)
+        reply: Reply[int] = Reply()
+        specs = {registered.digest: (registered.spec, registered.encoded)}
+        actor = residents.new(new_id)
+        actor.cell.send_nowait(Delivery(event, outside=True, reply=reply, specs=specs))
+        try:
+            await reply.wait_answered()
+        except EventRefused:
+            if not await self._same_run(new_id, event.request):
+                raise
+        return RunHandle(self, new_id)
+
+    def _registered(self, agent: Agent | str) -> RegisteredAgent:
+        agents = self._settings.agents
+        name = agent if isinstance(agent, str) else agent.name
+        registered = agents.get(name)
+        if registered is None or (not isinstance(agent, str) and registered.agent is not agent):
+            raise AgentNotFound(name, tuple(agents))
+        return registered
+
+    async def _same_run(self, run_id: str, request: str) -> bool:
+        """Return whether the run is there already, started by the same request."""
+        node = self._node
+        actor = node.actors.get(run_id)
+        found = actor.run.request if actor is not None and actor.run.seq else None
+        if found is None:
+            rows = await node.journal.read(run_id, limit=1)
+            if not rows:
+                return False
+            started = journal_entry(rows[0]).event
+            found = started.request if isinstance(started, RunStarted) else ""
+        if found != request:
+            raise RunExists(run_id)
+        return True
+
+    async def get(self, run_id: str) -> RunHandle:
+        """Return the handle of a run.
+
+        Raises:
+            RunNotFound: There is no such run.
+        """
+        node = self._node
+        if run_id not in node.actors and await node.journal.head(run_id) is None:
+            raise RunNotFound(run_id)
+        return RunHandle(self, run_id)
+
+    async def list(
+        self,
+        *,
+        after: tuple[float, str] | None = None,
+        limit: int = 100,
+        states: Sequence[str] = (),
+        agent: str | None = None,
+        waiting: bool = False,
+    ) -> Sequence[RunSummary]:
+        """Return runs, newest first; the cursor of the next page is (`created_at`, `id`) of the last.
+
+        *waiting* keeps those that wait for a decision.
+        """
+        rows = await self._node.journal.list(
+            after=after, limit=limit, states=states, agent=agent, held="approval" if waiting else None
+        )
+        return [RunSummary.of(row) for row in rows]
+
+    async def approvals(self) -> AsyncIterator[OpenCall]:
+        """Yield every call that waits for a decision, those of the newest runs first."""
+        node = self._node
+        after: tuple[float, str] | None = None
+        while rows := await node.journal.list(after=after, limit=100, held="approval"):
+            for row in rows:
+                snapshot = await self.snapshot(row.run_id)
+                for call in snapshot.waiting:
+                    if call.waits_for == "approval":
+                        yield call
+            after = (rows[-1].head.created_at, rows[-1].run_id)
+
+    # Events
+
+    async def deliver(self, run_id: str, event: Event) -> int:
+        """Bring an event to a run, and return the number under which it is stored.
+
+        The same event again (by its id) is acknowledged and changes nothing. When the call returns, the event
+        survives a crash; if the call is cancelled it may or may not be stored.
+
+        Raises:
+            RunNotFound: There is no such run.
+            EventRefused: The event cannot move the run now, or may not come from outside. Nothing was stored.
+            EventConflict: The id is stored with another body.
+            RunSetApart: The run cannot be moved.
+        """
+        if not isinstance(event, PUBLIC_EVENTS):
+            public = tuple(kind.__name__ for kind in PUBLIC_EVENTS)
+            name = type(event).__name__
+            raise EventRefused(run_id, name, "any state", "only the runtime itself can know this", public)
+        if not event.id or len(event.id) > 200 or not event.id.isprintable():
+            raise InvalidValue("an event's id", "1 to 200 printable characters", event.id)
+        cleaned: Event = msgspec.convert(checked_data("event", msgspec.to_builtins(event), self.limits), type(event))
+        stored = await self._node.journal.find(run_id, event.id)
+        if stored is not None:
+            if stored.digest != event_digest(cleaned):
+                raise EventConflict(run_id, event.id)
+            return stored.seq
+        return await self._send(run_id, cleaned)
+
+    async def act(self, run_id: str, kind: type[Event], by: str, event_id: str | None, fields: dict[str, Any]) -> int:
+        """Bring an event of *kind* to a run; the handle's methods are made of this."""
+        node = self._node
+        minted = event_id is None
+        event = kind(
+            id=node.ids.mint("e") if event_id is None else event_id,
+            time=node.clock.now(),
+            source="user",
+            by=clean_text(by),
+            **fields,
+        )
+        return await (self._send(run_id, event) if minted else self.deliver(run_id, event))
+
+    async def _send(self, run_id: str, event: Event) -> int:
+        while True:
+            actor = await self._residents.actor(run_id)
+            reply: Reply[int] = Reply()
+            try:
+                await actor.cell.send(Delivery(event, outside=True, reply=reply), lane_of(event))
+            except ActorStopped:  # it came to rest and left memory at this very moment
+                continue
+            return await reply.wait_answered()
+
+    async def check_arguments(self, run_id: str, call_id: str, arguments: str) -> None:
+        """Check arguments that a person edited, before they are accepted.
+
+        Raises:
+            ArgumentsInvalid: They do not fit the tool.
+        """
+        actor = await self._residents.actor(run_id)
+        call = actor.run.call(call_id)
+        registered = self._settings.agents.get(actor.run.agent)
+        tool = registered.agent.tools.get(call.tool) if registered is not None and call is not None else None
+        actor.rest_if_idle()
+        if tool is not None:
+            tool.decode(arguments)
+
+    # Watching
+
+    async def snapshot(self, run_id: str) -> RunSnapshot:
+        """Return a run as it is stored now."""
+        node = self._node
+        actor = node.actors.get(run_id)
+        if actor is not None and actor.run.seq:
+            return RunSnapshot.of(actor.run)
+        return await snapshot_of(node.journal, run_id)
+
+    async def wait_until(self, run_id: str, *, at_rest: bool) -> RunSnapshot:
+        """Wait until a run has ended (or rests); see `RunHandle`."""
+        node = self._node
+        reached = _at_rest if at_rest else _ended
+        future: asyncio.Future[Run] = asyncio.get_running_loop().create_future()
+        node.waiters.setdefault(run_id, []).append((reached, future))
+        try:
+            actor = node.actors.get(run_id)
+            if actor is None or not actor.run.seq:
+                row = await node.journal.head(run_id)
+                actor = node.actors.get(run_id)
+                if actor is None and row is None:
+                    raise RunNotFound(run_id)
+                if actor is None and row is not None and (row.head.live or row.mark is not None):
+                    actor = await self._residents.actor(run_id)  # nobody else moves it
+                if actor is None:
+                    snapshot = await snapshot_of(node.journal, run_id)
+                    if snapshot.ended or (at_rest and snapshot.state == RunState.SUSPENDED):
+                        return snapshot
+            if actor is not None and actor.run.seq and reached(actor.run):
+                return RunSnapshot.of(actor.run)
+            return RunSnapshot.of(await future)
+        finally:
+            future.cancel()
+            self._forget_waiter(node, run_id, future)
+
+    def _forget_waiter(self, node: Node, run_id: str, future: asyncio.Future[Run]) -> None:
+        left = [waiter for waiter in node.waiters.get(run_id, ()) if waiter[1] is not future]
+        if left:
+            node.waiters[run_id] = left
+        else:
+            node.waiters.pop(run_id, None)
+
+    async def follow(self, run_id: str, after: int) -> AsyncIterator[JournalEntry]:
+        """Yield a run's journal, and go on as it grows; see `RunHandle.events`."""
+        node = self._node
+        while True:
+            moved = node.hub.follow(run_id)
+            try:
+                ended = False
+                while page := await node.journal.read(run_id, after=after, limit=100):
+                    for row in page:
+                        after = row.seq
+                        ended = bool(row.path) and row.path.rsplit(">", 1)[-1] in ENDED
+                        yield journal_entry(row)
+                if ended or await self._is_over(run_id):
+                    return
+                await moved
+                if self._closed:
+                    raise RuntimeClosed("following a run")
+            finally:
+                moved.cancel()
+
+    async def _is_over(self, run_id: str) -> bool:
+        row = await self._node.journal.head(run_id)
+        if row is None:
+            raise RunNotFound(run_id)
+        if row.mark is not None:
+            raise RunSetApart(run_id, row.mark.reason)
+        return row.head.ended
+
+    def watch(self, run_id: str) -> Watch:
+        """Return a live stream of what happens to a run from now on; see `RunHandle.watch`."""
+        return self._node.hub.watch(run_id)
+
+    def timeline(self, run_id: str, *, full: bool = False) -> AsyncIterator[TraceRecord]:
+        """Yield all that happened in a run, from its journal; with *full*, what each model call saw as well."""
+        return timeline(self._node.journal, run_id, full=full)
+
+    async def replay(self, run_id: str) -> ReplayReport:
+        """Fold a run's journal again, and compare every path with the recorded one."""
+        return await replay(self._node.journal, run_id)
+
+    async def statistics(self) -> RuntimeStatistics:
+        """Return how the runtime is doing."""
+        node = self._node
+        return RuntimeStatistics(
+            runs_loaded=len(node.actors),
+            effects=node.effects.count,
+            effect_tasks=node.tasks.alive,
+            effects_abandoned=node.tasks.abandoned,
+            store_failing=node.store_failed_since is not None,
+            store=await node.journal.statistics(),
+            observers=node.hub.statistics(),
+        )
+
+    async def drain(self) -> None:
+        """Take no new runs in and start nothing new; return when nothing is in progress.
+
+        What runs may finish in its own time. Runs stay where they are and go on when the store is opened again.
+        """
+        node = self._node
+        self._draining = True
+        node.closing = True
+        await node.effects.wait_empty(None)
+        await self._wait_stored(node)
+
+
+def _ended(run: Run) -> bool:
+    return run.state in ENDED
+
+
+def _at_rest(run: Run) -> bool:
+    return run.state in ENDED or run.state is RunState.SUSPENDED
