@@ -21,7 +21,7 @@ import msgspec
 LIGHT_NODES: Final = 5_000
 TEXT_SLICE: Final = 128 * 1024
 _BATCH: Final = 500
-_DEPTH: Final = 100
+_DEPTH: Final = 32
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _SCALARS: Final = frozenset({int, float, bool, type(None)})
 _SEQUENCES: Final = (list, tuple, set, frozenset)
