@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -62,6 +63,7 @@ class FailingConnection(sqlite3.Connection):
     count = 0
     pages = 0
     error: type[sqlite3.Error] = sqlite3.OperationalError
+    code = sqlite3.SQLITE_ERROR
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -73,7 +75,9 @@ class FailingConnection(sqlite3.Connection):
             return
         FailingConnection.count += 1
         if FailingConnection.count == FailingConnection.fail_at:
-            raise FailingConnection.error("on purpose")
+            error = FailingConnection.error("on purpose")
+            error.sqlite_errorcode = FailingConnection.code
+            raise error
 
     def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
         self._step(sql)
@@ -89,6 +93,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> type[FailingConnection]:
     monkeypatch.setattr(_file, "CONNECTION_CLASS", FailingConnection)
     monkeypatch.setattr(FailingConnection, "fail_at", 0)
     monkeypatch.setattr(FailingConnection, "pages", 0)
+    monkeypatch.setattr(FailingConnection, "code", sqlite3.SQLITE_ERROR)
     monkeypatch.setattr(FailingConnection, "error", sqlite3.OperationalError)
     return FailingConnection
 
@@ -200,6 +205,83 @@ async def test_a_commit_that_fails_after_it_was_done_is_read_back_and_succeeds(
     assert await outcomes_of(futures) == [1, 1, 1, "JournalConflict"]
     assert await journal.append(an_entry("a", epoch, 1, events=())) == 1
     assert (await journal.statistics()).failed is False
+
+
+async def test_a_failed_commit_is_read_back_on_a_fresh_connection(
+    journal: SqliteJournal, hook: Callable[[faults.Hook], None]
+) -> None:
+    epoch = await epoch_of(journal)
+    doubtful = journal._writer
+    hook(_failing("store.commit.after"))
+
+    await journal.append(an_entry("r", epoch))
+
+    assert journal._writer is not doubtful
+
+
+async def test_a_rollback_that_fails_too_leaves_no_transaction_open(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ST-1."""
+    failing = ["INSERT INTO events", "ROLLBACK"]
+
+    class Stubborn(sqlite3.Connection):
+        def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
+            if failing and sql == failing[-1] == "ROLLBACK":
+                raise sqlite3.OperationalError("cannot roll back")
+            return super().execute(sql, *arguments)
+
+        def executemany(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
+            if failing and failing[0] in sql:
+                raise sqlite3.OperationalError("cannot insert")
+            return super().executemany(sql, *arguments)
+
+    monkeypatch.setattr(_file, "CONNECTION_CLASS", Stubborn)
+    journal = await SqliteJournal.open(path)
+    epoch = await epoch_of(journal)
+    assert await outcomes_of([journal.append(an_entry("r", epoch))]) == ["StoreFailed"]
+    with contextlib.closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("ROLLBACK")
+
+    failing.clear()
+
+    assert await journal.append(an_entry("r", epoch)) == 1
+    await journal.aclose()
+
+
+async def test_what_was_read_back_is_synced_once_more(path: Path, hook: Callable[[faults.Hook], None]) -> None:
+    """After a failed sync it may be in the memory of the machine only."""
+    journal = await SqliteJournal.open(path)
+    epoch = await epoch_of(journal)
+    hook(_failing("store.commit.after"))
+
+    await journal.append(an_entry("r", epoch))
+
+    assert _size_of_log(path) == 0
+    await journal.aclose()
+
+
+async def test_what_a_failed_sync_left_in_the_log_is_thrown_away(path: Path, failing: type[FailingConnection]) -> None:
+    """Or it might come to light after a crash, though its caller was told that it is not there."""
+    journal = await SqliteJournal.open(path)
+    epoch = await epoch_of(journal)
+    failing.code = sqlite3.SQLITE_IOERR_FSYNC
+    failing.count, failing.fail_at = 0, _statements_before_commit()
+
+    outcomes = await outcomes_of([journal.append(an_entry("r", epoch))])
+
+    assert (outcomes, _size_of_log(path)) == (["StoreFailed"], 0)
+    assert await journal.append(an_entry("r", epoch)) == 1
+    await journal.aclose()
+
+
+def _statements_before_commit() -> int:
+    return len(["BEGIN", "SELECT the epoch", "SAVEPOINT", "INSERT the run", "INSERT the events", "COMMIT"])
+
+
+def _size_of_log(path: Path) -> int:
+    return os.stat(f"{path}-wal").st_size
 
 
 async def test_a_commit_that_was_not_done_is_refused_and_nothing_is_there(

@@ -217,12 +217,27 @@ def _refusal(connection: sqlite3.Connection, entry: Entry) -> GeartrainError | N
     return None if last == entry.expected else JournalConflict(entry.run_id, entry.expected, last)
 
 
-def is_stored(connection: sqlite3.Connection, entries: Sequence[Entry]) -> bool:
-    """Say whether the batch of *entries* is in the store, by reading the events of each.
+def settle(connection: sqlite3.Connection, entries: Sequence[Entry], cause: BaseException) -> bool:
+    """Say on a fresh connection whether the batch of *entries*, whose commit failed with *cause*, is in the store.
 
-    A batch is written whole or not at all, so entries without events share the lot of the others; if none has
-    any, the last entry's head tells.
+    That it can be read says nothing yet: after a failed sync the log may be in the memory of the machine only, or
+    may come to light after a crash though nobody sees it now. So the log is taken into the file and begun anew,
+    which writes and syncs what counts once more and throws away what does not.
+
+    Raises:
+        sqlite3.Error: It cannot be said.
     """
+    stored = _is_stored(connection, entries)
+    if stored or getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_FSYNC:
+        busy = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        if busy:
+            raise sqlite3.OperationalError("the log could not be taken into the file")
+    return stored
+
+
+def _is_stored(connection: sqlite3.Connection, entries: Sequence[Entry]) -> bool:
+    # A batch is written whole or not at all, so entries without events share the lot of the others; if none has
+    # any, the last entry's head tells.
     found = [
         connection.execute("SELECT checksum FROM events WHERE run_id = ? AND seq = ?", (row[0], row[1])).fetchone()
         == (row[10],)

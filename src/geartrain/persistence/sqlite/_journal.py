@@ -34,7 +34,7 @@ from geartrain.persistence._protocol import (
     StoreStatistics,
 )
 from geartrain.persistence.sqlite import _reads, _writes
-from geartrain.persistence.sqlite._batch import CommitFailed, is_stored, transact, write_batch
+from geartrain.persistence.sqlite._batch import CommitFailed, settle, transact, write_batch
 from geartrain.persistence.sqlite._file import (
     connect_reader,
     connect_writer,
@@ -110,7 +110,7 @@ class SqliteJournal:
                 threads.append(await ConnectionThread.open(partial(connect_reader, name)))
             threads.append(await ConnectionThread.open(partial(connect_reader, name)))
         except BaseException:
-            # Not waited for: whoever was cancelled may not be able to wait.
+            # Not awaited: whoever was cancelled may not be able to await anything.
             for thread in threads:
                 thread.stop()
             use.end()
@@ -187,12 +187,13 @@ class SqliteJournal:
             await self._drop_writer()
             writer = await self._sound_writer()
             accepted = [entry for entry, outcome in pairs if isinstance(outcome, int)]
-            if await writer.run(partial(_read_stored, entries=accepted)):
+            if await writer.run(partial(_read_stored, entries=accepted, cause=failure.cause)):
                 self._failed = False
                 return outcomes
         except Exception as second:  # noqa: BLE001 - whatever it was, the outcome is unknown, and the callers must know
             error = CommitUnknown
             reason = f"{reason}; reading back: {_reason(second)}"
+            await self._drop_writer()
         self._failed = True
         return [
             error(self._path, f"append to run {entry.run_id!r}", reason) if isinstance(outcome, int) else outcome
@@ -401,9 +402,9 @@ def _reading(subject: str, work: Callable[[sqlite3.Connection], T], connection: 
     return work(connection)
 
 
-def _read_stored(connection: sqlite3.Connection, entries: Sequence[Entry]) -> bool:
+def _read_stored(connection: sqlite3.Connection, entries: Sequence[Entry], cause: BaseException) -> bool:
     faults.reach("store.read", entries[0].run_id)
-    return is_stored(connection, entries)
+    return settle(connection, entries, cause)
 
 
 def _reason(error: BaseException | None) -> str:
