@@ -9,7 +9,10 @@ Rule 3: nothing is cited that no tool has shown.
 from __future__ import annotations
 
 import json
+import math
 from typing import Final
+
+import msgspec
 
 from geartrain.machine import RequestedCall, ResultStatus, Usage
 from geartrain.models._observed import Exchange, Made, Seen, arguments_of, newest_exchange, observe
@@ -19,6 +22,7 @@ from geartrain.models._question import Question, analyse
 from geartrain.models._quoting import joined, rendered
 from geartrain.models._report import section_for
 from geartrain.models._research import STAGES, next_calls
+from geartrain.models._shaped import shaped
 from geartrain.models._summary import summary_of
 from geartrain.models._toolbox import Role, Toolbox, argument
 
@@ -65,7 +69,18 @@ def decide(request: ModelRequest) -> ModelReply:
         call = box.call(Role.WRITE, path=target, content=report)
         if call is not None:
             return _reply(request, text=f"Saving the report to `{target}`.", calls=(call,))
-    return _reply(request, text=_with_saved(report, saved))
+    return _answer(request, _with_saved(report, saved))
+
+
+def _answer(request: ModelRequest, text: str) -> ModelReply:
+    """Return *text* as the answer, in the shape and within the length that were asked for."""
+    room = math.inf if request.max_output_tokens is None else request.max_output_tokens * _CHARS_PER_TOKEN
+    if request.output_schema is not None:
+        return _reply(request, text=shaped(request.output_schema, text))
+    if len(text) <= room:
+        return _reply(request, text=text)
+    kept = text[: int(room)]
+    return msgspec.structs.replace(_reply(request, text=kept.rpartition("\n")[0] or kept), finish_reason="length")
 
 
 def _questions(exchange: Exchange) -> list[Question]:

@@ -94,7 +94,7 @@ def sentence(text: str) -> str:
 def bare(text: str) -> str:
     """Return a line of a comment, docstring or setting without the marks around what it says."""
     marks = r"^[rRbBuU]?(?:\"\"\"|\'\'\')|^(?://+|/?\*+)\s*|^description\s*=\s*|(?:\"\"\"|\'\'\')$"
-    return re.sub(marks, "", text)
+    return re.sub(marks, "", text).strip('"')
 
 
 def counted(count: int, noun: str) -> str:

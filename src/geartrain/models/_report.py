@@ -15,7 +15,7 @@ from geartrain.models._evidence import Finding, Kind, file_factor, is_prose, kin
 from geartrain.models._observed import Seen
 from geartrain.models._question import Aim, Question
 from geartrain.models._quoting import QUOTE_CHARS_MAX, Citation, Section, bare, counted, excerpt, joined, sentence, some
-from geartrain.models._scope import body, definition_of, documented, enclosing
+from geartrain.models._scope import body, definition_of, documented, enclosing, indent
 from geartrain.models._syntax import is_definition, title_of
 from geartrain.models._words import forms
 
@@ -27,14 +27,18 @@ _NAMES_MAX: Final = 60
 _SNIPPET_LINES: Final = 12
 _PER_FILE_MAX: Final = 4
 _BEST_FILE_MAX: Final = 6
+# What is much weaker than the best line is not shown, but rather something weak than one line alone.
 _SCORE_SHARE_MIN: Final = 0.33
+_CITATIONS_MIN: Final = 4
+_DEFAULTS_MAX: Final = 6
+_ATTRIBUTE_LINES_MAX: Final = 40
 # What is assigned in a function's body is no default, and some defaults are stated in words.
 _STATEMENT: Final = re.compile(r"^\s{8,}[\w.]+ = ")
 _IN_WORDS: Final = re.compile(r"\bdefaults to\b|\bthe default\b|\bby default\b", re.IGNORECASE)
 _LITERAL_DEFAULT: Final = re.compile(
     r"^\s*#\s*define\s+\w+\s+\S+|"
-    r"\b\w+\s*(?::\s*[\w.\[\] |\"']{1,50})?\s*=\s*(?:[-+]?[\d_.]+(?:\s*(?:\*\*?|<<)\s*\d+)*|None|True|False|true|false|"
-    r"null|\"[^\"]*\"|'[^']*'|[A-Z][\w.]*\([^()]*\)|[A-Z_]{3,})"
+    r"\b\w+\s*(?::\s*[\w.\[\] |\"']{1,50})?\s*=\s*(?:[-+]?[\d_.]+(?:\s*(?:\*\*?|<<|[-+/])\s*[\d_.]+)*|"
+    r"None|True|False|true|false|null|\"[^\"]*\"|'[^']*'|[A-Z][\w.]*\([^()]*\)|[A-Z_]{3,})"
 )
 
 
@@ -57,17 +61,28 @@ def _general(question: Question, seen: Seen) -> Section | None:
     if not chosen:
         return None
     citations = _by_file(_cited(question, seen, chosen))
+    missing = _missing_sentence(question, seen)
     if all(is_prose(finding.path) for finding in chosen[:3]):
         citations = _by_file([*citations, *_completing(question, seen, chosen)])
-        return Section(_prose_summary(question, chosen), citations)
+        return Section(f"{_prose_summary(question, chosen)} {missing}".rstrip(), citations)
     sentences = [_definition_sentence(question, seen, chosen)]
     if Aim.WHERE in question.aims or not sentences[0]:
         sentences.insert(0, _place_sentence(question, chosen))
     if Aim.DEFAULTS in question.aims:
-        sentences.append(_defaults_sentence(question, chosen))
+        sentences.append(_defaults_sentence(question, seen, chosen))
     elif Aim.AMOUNT in question.aims:
         sentences.insert(0, _values_sentence(question, chosen))
-    return Section(" ".join(filter(None, sentences)), citations, _snippet(question, seen, chosen[0]))
+    return Section(" ".join(filter(None, [*sentences, missing])), citations, _snippet(question, seen, chosen[0]))
+
+
+def _missing_sentence(question: Question, seen: Seen) -> str:
+    """Return which words of the question stand in no line: each was searched for, so they are nowhere."""
+    if seen.failed:
+        return ""
+    words = [term for term in question.strong[:4] if " " not in term.word and not term.soft]
+    texts = [text for lines in seen.lines.values() for text in lines.values()]
+    missing = [t for t in words if not any(strength(t, text, forms(text)) > 0.5 for text in texts)]
+    return f"No line mentions {joined([f'“{term.word}”' for term in missing])}." if missing else ""
 
 
 def _completing(question: Question, seen: Seen, chosen: Sequence[Finding]) -> Iterable[Citation]:
@@ -111,7 +126,8 @@ def _chosen(question: Question, findings: Sequence[Finding]) -> list[Finding]:
     best = findings[0].score if findings else 0.0
     one_file = len({finding.path for finding in findings[:20]}) == 1
     for finding in findings:
-        if len(chosen) >= CITATIONS_MAX or finding.score < best * _SCORE_SHARE_MIN:
+        enough = _SCORE_SHARE_MIN if len(chosen) >= _CITATIONS_MIN else _SCORE_SHARE_MIN / 2
+        if len(chosen) >= CITATIONS_MAX or finding.score < best * enough:
             break
         text = " ".join(finding.text.split())
         in_file = sum(other.path == finding.path for other in chosen)
@@ -194,11 +210,14 @@ def _definition_sentence(question: Question, seen: Seen, chosen: Sequence[Findin
     return said
 
 
-def _defaults_sentence(question: Question, chosen: Sequence[Finding]) -> str:
+def _defaults_sentence(question: Question, seen: Seen, chosen: Sequence[Finding]) -> str:
     """Return the defaults that the shown lines state, as values or in words, in the order of the findings."""
     wanted = [term for term in question.strong if not term.word.startswith("default")]
     words = {piece[:4] for term in wanted for piece in re.findall(r"[a-z]+", term.word.lower())}
     shown: dict[str, str] = {}
+    first = chosen[0]
+    if first.kind is Kind.DEFINITION and any(strength(term, first.text, forms(first.text)) == 1 for term in wanted):
+        shown.update(_attribute_defaults(seen, first))
     for finding in chosen:
         place = f"`{finding.path}:{finding.line}`"
         if _IN_WORDS.search(finding.text):
@@ -210,7 +229,18 @@ def _defaults_sentence(question: Question, chosen: Sequence[Finding]) -> str:
                     shown.setdefault(f"`{text}`", place)
     if not shown:
         return "No line that was read states a default as a plain value."
-    return f"Defaults stated there: {joined([f'{text} ({place})' for text, place in list(shown.items())[:5]])}."
+    stated = [f"{text} ({place})" for text, place in list(shown.items())[:_DEFAULTS_MAX]]
+    return f"Defaults stated there: {joined(stated)}."
+
+
+def _attribute_defaults(seen: Seen, finding: Finding) -> Iterable[tuple[str, str]]:
+    """Yield the values that a definition gives to its attributes or parameters, with their places."""
+    inside = list(body(seen.lines[finding.path], finding.line))[1:_ATTRIBUTE_LINES_MAX]
+    margin = min((indent(text) for _, text in inside if text.strip()), default=0)
+    for number, text in inside:
+        match = _LITERAL_DEFAULT.match(text.strip())
+        if match and indent(text) == margin:
+            yield f"`{match.group().strip()}`", f"`{finding.path}:{number}`"
 
 
 def _values_sentence(question: Question, chosen: Sequence[Finding]) -> str:
@@ -341,7 +371,7 @@ def _opening(path: str, lines: dict[int, str]) -> int | None:
         if '"""' in text or "/*" in text:
             in_comment = not in_comment or text.count('"""') == 2
         words = re.findall(r"[A-Za-z]{2,}", text)
-        badge = text.startswith(("[!", "![", "<", "#!", "# -*-", "=", "---", "Copyright"))
+        badge = text.startswith(("[!", "![", "<", "#!", "# -*-", "=", "--", "|", "Copyright"))
         if len(words) < (2 if comment and number < 4 else 4) or badge or text.startswith("#"):
             continue
         if is_prose(path) or comment or in_comment:

@@ -44,6 +44,10 @@ _FRONT_FILES: Final = re.compile(
     r"(?:index|main|mod|lib|doc)\.\w+|(?:index|overview|about|introduction|contents)[^/]*)$",
     re.IGNORECASE,
 )
+# Texts that say nothing of what they lie beside.
+_NO_TEXTS: Final = re.compile(
+    r"(?:^|/)(?:licen[cs]e|copying|notice|constraints|requirements)[^/]*$|(?:^|/)\.", re.IGNORECASE
+)
 _CODE_FILES: Final = re.compile(r"\.(?:py|js|jsx|ts|tsx|go|rs|c|h|cc|cpp|hpp|java|rb|kt|swift|cs|php|sh|lua|ex)$")
 
 
@@ -279,7 +283,7 @@ def _overview_reads(now: Situation) -> Planned:
     listed = [folder for folder in seen.folders if folder.rpartition("/")[2] in _SOURCE_FOLDERS]
     for folder in (listed or list(seen.folders)[:3])[:3]:
         yield now.box.call(Role.LIST, path=folder)
-    others = [path for path in seen.files if path not in front]
+    others = [path for path in seen.files if path not in front and not _NO_TEXTS.search(path)]
     texts = [path for path in others if is_prose(path) and "." in path]
     code = [path for path in others if _CODE_FILES.search(path) and file_factor(path, now.question) == 1.0]
     for path in (*texts, *code)[: max(0, 6 - len(front))]:

@@ -209,6 +209,59 @@ async def test_without_a_tool_that_writes_the_report_is_only_answered(conversati
 
 
 @pytest.mark.usefixtures("project")
+async def test_an_answer_takes_the_shape_that_the_schema_asks_for(conversation: Any) -> None:
+    await conversation.ask("Where are time-outs handled?")
+    conversation.messages.pop()
+    schema = {
+        "$defs": {"Places": {"type": "array", "items": {"type": "string"}}},
+        "properties": {
+            "answer": {"type": "string"},
+            "source": {"type": ["string", "null"]},
+            "places": {"$ref": "#/$defs/Places"},
+            "found": {"type": "boolean"},
+            "count": {"type": "integer"},
+            "kind": {"enum": ["code", "text"]},
+            "more": {"anyOf": [{"type": "null"}, {"type": "string"}]},
+        },
+    }
+
+    answer = json.loads((await OfflineModel().reply(conversation.request(output_schema=schema), str)).text)
+
+    assert "`src/client.py:6`" in answer["answer"]
+    assert answer["source"] == answer["places"][0]
+    assert "src/client.py:6" in answer["places"]
+    assert answer["count"] == len(answer["places"])
+    assert (answer["found"], answer["kind"], answer["more"]) == (True, "code", None)
+
+
+@pytest.mark.usefixtures("project")
+async def test_an_answer_keeps_to_the_tokens_that_it_may_have(conversation: Any) -> None:
+    await conversation.ask("Where are time-outs handled?")
+    whole = conversation.messages.pop().text
+
+    reply = await OfflineModel().reply(conversation.request(max_output_tokens=60), str)
+
+    assert reply.finish_reason == "length"
+    assert len(reply.text) <= 240
+    assert whole.startswith(reply.text)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [{}, {"$ref": "#/$defs/x"}, {"type": []}, {"type": "array", "items": 3}, {"properties": 3}, {"anyOf": [{}]}],
+)
+async def test_no_output_schema_makes_the_model_fail(conversation: Any, schema: dict[str, Any]) -> None:
+    conversation.messages.append(Message(role="user", text="Where?"))
+
+    json.loads((await OfflineModel().reply(conversation.request(output_schema=schema, tools=()), str)).text)
+
+
+@pytest.mark.usefixtures("project")
+async def test_a_word_that_stands_nowhere_is_said_to_be_missing(conversation: Any) -> None:
+    assert "No line mentions “submarine”." in await conversation.ask("Is there a time-out of the submarine?")
+
+
+@pytest.mark.usefixtures("project")
 async def test_what_is_said_meanwhile_is_answered_too(conversation: Any) -> None:
     answer = await conversation.ask("Where are time-outs handled?", steering={3: "And who calls ask?"})
 
