@@ -1,1 +1,34 @@
-"""An asyncio actor runtime for durable agent runs."""
+"""An asyncio actor runtime for durable, supervised, replayable agent runs."""
+
+from geartrain.errors import GeartrainError, InternalError, ResourceError, UsageError
+from geartrain.limits import UNLIMITED, Limits
+from geartrain.machine import Budget, RunState, Usage
+from geartrain.models import OfflineModel, ScriptedModel
+from geartrain.runtime import Agent, Allow, Ask, Deny, RunHandle, Runtime, RunView, open_reader
+from geartrain.tools import ToolContext, tool
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "UNLIMITED",
+    "Agent",
+    "Allow",
+    "Ask",
+    "Budget",
+    "Deny",
+    "GeartrainError",
+    "InternalError",
+    "Limits",
+    "OfflineModel",
+    "ResourceError",
+    "RunHandle",
+    "RunState",
+    "RunView",
+    "Runtime",
+    "ScriptedModel",
+    "ToolContext",
+    "Usage",
+    "UsageError",
+    "open_reader",
+    "tool",
+]

@@ -10,6 +10,7 @@ from _source import Module, modules, parsed
 
 # The files that start asyncio tasks, and who owns these. Whatever else runs does so in an anyio task group.
 TASK_OWNERS = {
+    "runtime/_host.py": "the host of a runtime's task group: kept, and awaited at closing",
     "runtime/_tasks.py": "effect tasks: started, timed out, cancelled, abandoned and awaited in this file",
     "persistence/_group.py": "the one committer of a store, held until the store is closed",
 }

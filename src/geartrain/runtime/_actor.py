@@ -35,7 +35,8 @@ from geartrain.machine import (
 from geartrain.mailbox import Lane
 from geartrain.persistence import CommitUnknown, DuplicateEvent, Entry, OwnershipLost, StoreFailed
 from geartrain.runtime._entry import Moved, entry_of, stored
-from geartrain.runtime._node import Node, log
+from geartrain.runtime._log import log
+from geartrain.runtime._node import Node
 from geartrain.runtime._policy import PendingVerdicts, ask_policy
 
 # Outside events remembered by a loaded run, so that a delivery repeated at once is known without asking the store.

@@ -15,22 +15,20 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import structlog
-
 from geartrain.clock import Clock
 from geartrain.machine import Run
 from geartrain.runtime._entry import Moved
+from geartrain.runtime._log import log
 from geartrain.runtime._projection import project
 from geartrain.trace import Observer, TraceRecord
 
 _BATCH: Final = 256
-_log = structlog.get_logger("geartrain")
 
 
 def log_records(records: Sequence[TraceRecord]) -> None:
     """Write trace records to structlog: an observer, for `Runtime.open(observers=[log_records])`."""
     for record in records:
-        _log.info(record.event, run_id=record.run_id, seq=record.seq, turn=record.turn, **_prefixed(record.payload))
+        log.info(record.event, run_id=record.run_id, seq=record.seq, turn=record.turn, **_prefixed(record.payload))
 
 
 def _prefixed(payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,7 +83,7 @@ class _ObserverThread:
             except BaseException as error:  # noqa: BLE001 - a stranger's code: it must stop neither us nor others
                 self._failures += 1
                 if self._failures == 1:
-                    _log.warning("observer_failed", observer=_name(self._observer), error=repr(error))
+                    log.warning("observer_failed", observer=_name(self._observer), error=repr(error))
             self._delivered += len(batch)
 
     def close(self) -> None:

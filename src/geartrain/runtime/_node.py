@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import structlog
-
 from geartrain.clock import Clock
 from geartrain.errors import GeartrainError
 from geartrain.ids import Ids
@@ -18,6 +16,7 @@ from geartrain.machine import Run
 from geartrain.persistence import Claim, Journal
 from geartrain.runtime._agent import RegisteredAgent
 from geartrain.runtime._hub import Hub
+from geartrain.runtime._log import log
 from geartrain.runtime._policy import Policy
 from geartrain.runtime._tasks import EffectTasks
 from geartrain.tools import Pool, ThreadPool
@@ -25,8 +24,6 @@ from geartrain.tools import Pool, ThreadPool
 if TYPE_CHECKING:
     from geartrain.runtime._actor import RunActor
     from geartrain.runtime._effects import Effects
-
-log = structlog.get_logger("geartrain")
 
 
 @dataclass(slots=True, eq=False)
@@ -49,6 +46,8 @@ class Node:
     waiters: dict[str, list[tuple[Callable[[Run], bool], asyncio.Future[Run]]]] = field(default_factory=dict)
     on_wake_at: Callable[[float], None] = lambda _time: None
     on_ownership_lost: Callable[[GeartrainError], None] = lambda _error: None
+    # Starts a service of the runtime's own, in its task group.
+    spawn: Callable[..., None] = field(init=False)
     on_dropped: Callable[[str], None] = lambda _run_id: None
     store_failed_since: float | None = None
     closing: bool = False

@@ -18,7 +18,8 @@ from geartrain.mailbox import Lane
 from geartrain.persistence import InboxItem, LoadedRun, RunCorrupt, StoreFailed
 from geartrain.runtime._actor import Delivery, RunActor, recovered
 from geartrain.runtime._entry import Revived, revive
-from geartrain.runtime._node import Node, log
+from geartrain.runtime._log import log
+from geartrain.runtime._node import Node
 
 _PAGE: Final = 100
 
@@ -56,23 +57,23 @@ class Residents:
             loading = asyncio.get_running_loop().create_future()
             loading.add_done_callback(lambda future: future.cancelled() or future.exception())
             self._loading[run_id] = loading
-            task = asyncio.get_running_loop().create_task(self._load(run_id, loading), name=f"load-{run_id}")
-            task.add_done_callback(lambda _done: self._loading.pop(run_id, None))
+            self._node.spawn(self._load, run_id, loading)
         return await asyncio.shield(loading)
 
     async def _load(self, run_id: str, loading: asyncio.Future[RunActor]) -> None:
         try:
             actor = await self._loaded(run_id)
         except GeartrainError as error:
-            if not loading.done():
-                loading.set_exception(error)
-            return
+            loading.set_exception(error)
         except BaseException as error:
-            if not loading.done():
-                loading.set_exception(RunSetApart(run_id, f"loading it failed: {error!r}"))
-            raise
-        if not loading.done():
+            loading.set_exception(RunSetApart(run_id, f"loading it failed: {error!r}"))
+            if not isinstance(error, Exception):  # cancelled: the runtime closes
+                raise
+            log.error("run_not_loaded", run_id=run_id, exc_info=error)
+        else:
             loading.set_result(actor)
+        finally:
+            del self._loading[run_id]
 
     async def _loaded(self, run_id: str) -> RunActor:
         node = self._node

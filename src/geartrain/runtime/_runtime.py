@@ -7,16 +7,11 @@ import os
 import random
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-import anyio
 import msgspec
-from anyio.abc import TaskGroup
 
 from geartrain.actors import ActorStopped, Reply
 from geartrain.clock import Clock, SystemClock
@@ -24,14 +19,11 @@ from geartrain.errors import (
     AgentNotFound,
     EventConflict,
     EventRefused,
-    GeartrainError,
-    InternalError,
     InvalidValue,
     RunExists,
     RunNotFound,
     RunSetApart,
     RuntimeClosed,
-    UsageError,
 )
 from geartrain.ids import Ids, RandomIds, derived_run_id
 from geartrain.limits import Limits
@@ -49,11 +41,11 @@ from geartrain.persistence import Journal, StoreStatistics
 from geartrain.runtime._actor import Delivery, lane_of
 from geartrain.runtime._agent import Agent, RegisteredAgent
 from geartrain.runtime._edge import checked_data, clean_text
-from geartrain.runtime._effects import Effects
 from geartrain.runtime._executor import Executor, LiveExecutor
 from geartrain.runtime._handle import RunHandle
-from geartrain.runtime._hub import Hub, ObserverStatistics, Watch
-from geartrain.runtime._node import Node, log
+from geartrain.runtime._host import Host, Settings, registered_agents
+from geartrain.runtime._hub import ObserverStatistics, Watch
+from geartrain.runtime._node import Node
 from geartrain.runtime._policy import Policy, default_policy
 from geartrain.runtime._reading import (
     JournalEntry,
@@ -66,28 +58,12 @@ from geartrain.runtime._reading import (
     snapshot_of,
     timeline,
 )
-from geartrain.runtime._residents import Residents
 from geartrain.runtime._starting import started_event
-from geartrain.runtime._tasks import EffectTasks
-from geartrain.runtime._timer import Timer
-from geartrain.tools import Pool, ThreadPool
+from geartrain.tools import ThreadPool
 from geartrain.trace import Observer, TraceRecord
 
 # The owner's claim on a store that only one process can have open lasts until it is released.
 _LEASE_SECONDS = 10 * 365 * 86_400.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Settings:
-    agents: dict[str, RegisteredAgent]
-    policy: Policy
-    limits: Limits
-    observers: tuple[Observer, ...]
-    recover: str
-    clock: Clock
-    ids: Ids
-    executor: Callable[[Limits, ThreadPool], Executor]
-    rng: random.Random
 
 
 class RuntimeStatistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,16 +86,9 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
     because of it, and each goes on when the store is opened again.
     """
 
-    def __init__(self, store: str | os.PathLike[str] | Journal, settings: _Settings) -> None:
-        self._store = store
-        self._settings = settings
-        self.limits = settings.limits
-        self._host: asyncio.Task[None] | None = None
-        self._stop = asyncio.Event()
-        self._node_: Node | None = None
-        self._residents_: Residents | None = None
-        self._closed = False
-        self._draining = False
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self.limits = host.settings.limits
 
     @classmethod
     def open(
@@ -156,14 +125,9 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
             FormatUnknown: The store was written by a newer version.
             InvalidValue: Two agents have one name.
         """
-        registered: dict[str, RegisteredAgent] = {}
         limits = limits or Limits()
-        for agent in agents:
-            if agent.name in registered:
-                raise InvalidValue("agents", "agents with different names", agent.name)
-            registered[agent.name] = RegisteredAgent(agent, limits)
-        settings = _Settings(
-            agents=registered,
+        settings = Settings(
+            agents=registered_agents(agents, limits),
             policy=policy,
             limits=limits,
             observers=tuple(observers),
@@ -173,25 +137,12 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
             executor=executor,
             rng=random.Random(seed),  # noqa: S311 - jitter, no secret
         )
-        return cls(store, settings)
+        return cls(Host(store, settings))
 
     # Opening and closing
 
     async def __aenter__(self) -> Self:
-        if self._host is not None:
-            raise UsageError("this runtime was opened before; make a new one with Runtime.open")
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            raise UsageError("geartrain runs on asyncio; this is another event loop") from None
-        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._host = asyncio.create_task(self._serve(ready), name="geartrain-host")
-        try:
-            await asyncio.shield(ready)
-        except BaseException:
-            self._stop.set()
-            await asyncio.wait([self._host])
-            raise
+        await self._host.open()
         return self
 
     async def __aexit__(
@@ -204,137 +155,18 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
 
         If the call is cancelled, closing goes on. Closing twice changes nothing.
         """
-        self._closed = True
-        self._stop.set()
-        if self._host is not None and not self._host.done():
-            await asyncio.wait([self._host])
-        if self._host is not None and not self._host.cancelled() and (error := self._host.exception()):
-            raise error
+        await self._host.close()
 
     async def wait_closed(self) -> None:
         """Wait until the runtime has closed, for whatever reason."""
-        if self._host is not None:
-            await asyncio.wait([self._host])
+        await self._host.wait_closed()
 
-    async def _serve(self, ready: asyncio.Future[None]) -> None:
-        """Own the services from opening to closing."""
-        journal: Journal | None = None
-        try:
-            journal = await self._open_journal()
-            node = await self._make_node(journal)
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the opener is told
-            if journal is not None:
-                await journal.aclose()
-            if not ready.done():
-                ready.set_exception(error if isinstance(error, Exception) else InternalError(repr(error)))
-            return
-        residents = self._residents_ = Residents(node)
-        timer = Timer(node, residents.wake)
-        node.on_wake_at = timer.note
-        node.on_ownership_lost = self._ownership_lost
-        try:
-            async with anyio.create_task_group() as services:
-                node.on_dropped = partial(self._reload_in, services, residents)
-                services.start_soon(timer.serve)
-                if self._settings.recover == "all":
-                    services.start_soon(residents.recover_all)
-                ready.set_result(None)
-                await self._stop.wait()
-                await self._shut(node)
-                timer.close()
-                services.cancel_scope.cancel()
-        finally:
-            await self._let_go(node)
+    async def drain(self) -> None:
+        """Take no new runs in and start nothing new; return when nothing is in progress.
 
-    def _reload_in(self, services: TaskGroup, residents: Residents, run_id: str) -> None:
-        services.start_soon(residents.reload, run_id)
-
-    async def _open_journal(self) -> Journal:
-        store, settings = self._store, self._settings
-        if not isinstance(store, (str, os.PathLike)):
-            return store
-        from geartrain.persistence.sqlite import SqliteJournal  # noqa: PLC0415 - loads the database driver
-
-        return await SqliteJournal.open(Path(store), clock=settings.clock, limits=settings.limits)
-
-    async def _make_node(self, journal: Journal) -> Node:
-        settings = self._settings
-        limits, clock = settings.limits, settings.clock
-        claim = await journal.claim(f"pid {os.getpid()}", now=clock.now(), lease_seconds=_LEASE_SECONDS)
-        hub = Hub(
-            settings.observers,
-            clock,
-            observer_records=limits.observer_records,
-            watch_records=limits.watch_records,
-        )
-        hub.open()
-        threads = ThreadPool(limits.thread_calls_at_once)
-        node = Node(
-            journal=journal,
-            claim=claim,
-            limits=limits,
-            clock=clock,
-            ids=settings.ids,
-            agents=settings.agents,
-            policy=settings.policy,
-            hub=hub,
-            tasks=EffectTasks(limits.grace_seconds),
-            pool=Pool(limits),
-            threads=threads,
-            rng=settings.rng,
-        )
-        node.effects = Effects(node, settings.executor(limits, threads))
-        self._node_ = node
-        return node
-
-    async def _shut(self, node: Node) -> None:
-        """Let what was accepted be stored, and what must finish finish."""
-        self._closed = True
-        node.closing = True
-        await node.effects.drain(node.limits.grace_seconds)
-        await self._wait_stored(node)
-
-    async def _wait_stored(self, node: Node) -> None:
-        """Wait until no actor has anything to do or an append under way, at most for the grace."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + node.limits.grace_seconds
-        while (busy := [actor for actor in node.actors.values() if not actor.cell.idle]) and loop.time() < until:
-            gates = [actor.gate for actor in busy if actor.gate is not None and not actor.gate.done()]
-            if gates:
-                await asyncio.wait(gates, timeout=until - loop.time())
-            await asyncio.sleep(0)  # their next turn
-
-    async def _let_go(self, node: Node) -> None:
-        error = RuntimeClosed("waiting for a run")
-        for actor in list(node.actors.values()):
-            actor.drop(error)
-        for run_id in list(node.waiters):
-            node.fail_waiters(run_id, error)
-        with anyio.CancelScope(shield=True), anyio.move_on_after(node.limits.grace_seconds + 30.0, shield=True):
-            await node.hub.aclose(min(1.0, node.limits.grace_seconds))
-            try:
-                await node.journal.release(node.claim)
-            except GeartrainError as failed:
-                log.warning("claim_not_released", error=str(failed))
-            await node.journal.aclose()
-        node.threads.close()
-
-    def _ownership_lost(self, error: GeartrainError) -> None:
-        log.critical("ownership_lost", error=str(error))
-        self._closed = True
-        self._stop.set()
-
-    @property
-    def _node(self) -> Node:
-        if self._closed or self._node_ is None:
-            raise RuntimeClosed("using a runtime")
-        return self._node_
-
-    @property
-    def _residents(self) -> Residents:
-        if self._closed or self._residents_ is None:
-            raise RuntimeClosed("using a runtime")
-        return self._residents_
+        What runs may finish in its own time. Runs stay where they are and go on when the store is opened again.
+        """
+        await self._host.drain()
 
     # Starting and reaching runs
 
@@ -374,8 +206,8 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
             InvalidValue: Something given cannot be stored.
             StoreFailed: The store cannot write; nothing was started.
         """
-        node, residents = self._node, self._residents
-        if self._draining:
+        node, residents = self._host.node, self._host.residents
+        if self._host.draining:
             raise RuntimeClosed("starting a run")
         if run_id is not None and idempotency_key is not None:
             raise InvalidValue("run_id and idempotency_key", "given one at a time", (run_id, idempotency_key))
@@ -409,7 +241,7 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
         return RunHandle(self, new_id)
 
     def _registered(self, agent: Agent | str) -> RegisteredAgent:
-        agents = self._settings.agents
+        agents = self._host.settings.agents
         name = agent if isinstance(agent, str) else agent.name
         registered = agents.get(name)
         if registered is None or (not isinstance(agent, str) and registered.agent is not agent):
@@ -418,7 +250,7 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
 
     async def _same_run(self, run_id: str, request: str) -> bool:
         """Return whether the run is there already, started by the same request."""
-        node = self._node
+        node = self._host.node
         actor = node.actors.get(run_id)
         found = actor.run.request if actor is not None and actor.run.seq else None
         if found is None:
@@ -437,7 +269,7 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
         Raises:
             RunNotFound: There is no such run.
         """
-        node = self._node
+        node = self._host.node
         if run_id not in node.actors and await node.journal.head(run_id) is None:
             raise RunNotFound(run_id)
         return RunHandle(self, run_id)
@@ -455,14 +287,14 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
 
         *waiting* keeps those that wait for a decision.
         """
-        rows = await self._node.journal.list(
+        rows = await self._host.node.journal.list(
             after=after, limit=limit, states=states, agent=agent, held="approval" if waiting else None
         )
         return [RunSummary.of(row) for row in rows]
 
     async def approvals(self) -> AsyncIterator[OpenCall]:
         """Yield every call that waits for a decision, those of the newest runs first."""
-        node = self._node
+        node = self._host.node
         after: tuple[float, str] | None = None
         while rows := await node.journal.list(after=after, limit=100, held="approval"):
             for row in rows:
@@ -493,7 +325,7 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
         if not event.id or len(event.id) > 200 or not event.id.isprintable():
             raise InvalidValue("an event's id", "1 to 200 printable characters", event.id)
         cleaned: Event = msgspec.convert(checked_data("event", msgspec.to_builtins(event), self.limits), type(event))
-        stored = await self._node.journal.find(run_id, event.id)
+        stored = await self._host.node.journal.find(run_id, event.id)
         if stored is not None:
             if stored.digest != event_digest(cleaned):
                 raise EventConflict(run_id, event.id)
@@ -502,7 +334,7 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
 
     async def act(self, run_id: str, kind: type[Event], by: str, event_id: str | None, fields: dict[str, Any]) -> int:
         """Bring an event of *kind* to a run; the handle's methods are made of this."""
-        node = self._node
+        node = self._host.node
         minted = event_id is None
         event = kind(
             id=node.ids.mint("e") if event_id is None else event_id,
@@ -515,7 +347,7 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
 
     async def _send(self, run_id: str, event: Event) -> int:
         while True:
-            actor = await self._residents.actor(run_id)
+            actor = await self._host.residents.actor(run_id)
             reply: Reply[int] = Reply()
             try:
                 await actor.cell.send(Delivery(event, outside=True, reply=reply), lane_of(event))
@@ -529,9 +361,9 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
         Raises:
             ArgumentsInvalid: They do not fit the tool.
         """
-        actor = await self._residents.actor(run_id)
+        actor = await self._host.residents.actor(run_id)
         call = actor.run.call(call_id)
-        registered = self._settings.agents.get(actor.run.agent)
+        registered = self._host.settings.agents.get(actor.run.agent)
         tool = registered.agent.tools.get(call.tool) if registered is not None and call is not None else None
         actor.rest_if_idle()
         if tool is not None:
@@ -541,7 +373,7 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
 
     async def snapshot(self, run_id: str) -> RunSnapshot:
         """Return a run as it is stored now."""
-        node = self._node
+        node = self._host.node
         actor = node.actors.get(run_id)
         if actor is not None and actor.run.seq:
             return RunSnapshot.of(actor.run)
@@ -549,7 +381,7 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
 
     async def wait_until(self, run_id: str, *, at_rest: bool) -> RunSnapshot:
         """Wait until a run has ended (or rests); see `RunHandle`."""
-        node = self._node
+        node = self._host.node
         reached = _at_rest if at_rest else _ended
         future: asyncio.Future[Run] = asyncio.get_running_loop().create_future()
         node.waiters.setdefault(run_id, []).append((reached, future))
@@ -561,7 +393,7 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
                 if actor is None and row is None:
                     raise RunNotFound(run_id)
                 if actor is None and row is not None and (row.head.live or row.mark is not None):
-                    actor = await self._residents.actor(run_id)  # nobody else moves it
+                    actor = await self._host.residents.actor(run_id)  # nobody else moves it
                 if actor is None:
                     snapshot = await snapshot_of(node.journal, run_id)
                     if snapshot.ended or (at_rest and snapshot.state == RunState.SUSPENDED):
@@ -582,7 +414,7 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
 
     async def follow(self, run_id: str, after: int) -> AsyncIterator[JournalEntry]:
         """Yield a run's journal, and go on as it grows; see `RunHandle.events`."""
-        node = self._node
+        node = self._host.node
         while True:
             moved = node.hub.follow(run_id)
             try:
@@ -595,13 +427,13 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
                 if ended or await self._is_over(run_id):
                     return
                 await moved
-                if self._closed:
+                if self._host.closed:
                     raise RuntimeClosed("following a run")
             finally:
                 moved.cancel()
 
     async def _is_over(self, run_id: str) -> bool:
-        row = await self._node.journal.head(run_id)
+        row = await self._host.node.journal.head(run_id)
         if row is None:
             raise RunNotFound(run_id)
         if row.mark is not None:
@@ -610,19 +442,19 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
 
     def watch(self, run_id: str) -> Watch:
         """Return a live stream of what happens to a run from now on; see `RunHandle.watch`."""
-        return self._node.hub.watch(run_id)
+        return self._host.node.hub.watch(run_id)
 
     def timeline(self, run_id: str, *, full: bool = False) -> AsyncIterator[TraceRecord]:
         """Yield all that happened in a run, from its journal; with *full*, what each model call saw as well."""
-        return timeline(self._node.journal, run_id, full=full)
+        return timeline(self._host.node.journal, run_id, full=full)
 
     async def replay(self, run_id: str) -> ReplayReport:
         """Fold a run's journal again, and compare every path with the recorded one."""
-        return await replay(self._node.journal, run_id)
+        return await replay(self._host.node.journal, run_id)
 
     async def statistics(self) -> RuntimeStatistics:
         """Return how the runtime is doing."""
-        node = self._node
+        node = self._host.node
         return RuntimeStatistics(
             runs_loaded=len(node.actors),
             effects=node.effects.count,
@@ -632,17 +464,6 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
             store=await node.journal.statistics(),
             observers=node.hub.statistics(),
         )
-
-    async def drain(self) -> None:
-        """Take no new runs in and start nothing new; return when nothing is in progress.
-
-        What runs may finish in its own time. Runs stay where they are and go on when the store is opened again.
-        """
-        node = self._node
-        self._draining = True
-        node.closing = True
-        await node.effects.wait_empty(None)
-        await self._wait_stored(node)
 
 
 def _ended(run: Run) -> bool:

@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from geartrain.errors import GeartrainError
-from geartrain.runtime._node import Node, log
+from geartrain.runtime._log import log
+from geartrain.runtime._node import Node
 
 # However late the next wake-up is, the store is asked again after this long: clocks are corrected, and a run that
 # could not be woken is tried again.

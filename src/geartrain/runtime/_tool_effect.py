@@ -11,7 +11,7 @@ from geartrain.errors import GeartrainError
 from geartrain.machine import CallStatus, ResultStatus, RunCall, ToolFinished, ToolStarted, WriteInDoubt
 from geartrain.runtime._effect import Effect
 from geartrain.runtime._executor import CallOutcome
-from geartrain.runtime._node import log
+from geartrain.runtime._log import log
 from geartrain.runtime._tasks import End, Ended
 from geartrain.tools import Ticket, Tool, ToolContext, cleaned, error_text
 

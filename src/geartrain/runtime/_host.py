@@ -1,0 +1,246 @@
+"""The host: the task that owns a runtime's services, from opening the store to closing it.
+
+Whoever opens or closes a runtime may do so from any task: scopes and connections live in this one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+
+from geartrain.clock import Clock
+from geartrain.errors import GeartrainError, InternalError, InvalidValue, RuntimeClosed, UsageError
+from geartrain.ids import Ids
+from geartrain.limits import Limits
+from geartrain.persistence import Journal
+from geartrain.runtime._agent import Agent, RegisteredAgent
+from geartrain.runtime._effects import Effects
+from geartrain.runtime._executor import Executor
+from geartrain.runtime._hub import Hub
+from geartrain.runtime._log import log
+from geartrain.runtime._node import Node
+from geartrain.runtime._policy import Policy
+from geartrain.runtime._residents import Residents
+from geartrain.runtime._tasks import EffectTasks
+from geartrain.runtime._timer import Timer
+from geartrain.tools import Pool, ThreadPool
+from geartrain.trace import Observer
+
+# The claim on a store that only one process can have open lasts until it is released.
+_LEASE_SECONDS = 10 * 365 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a runtime was opened with."""
+
+    agents: dict[str, RegisteredAgent]
+    policy: Policy
+    limits: Limits
+    observers: tuple[Observer, ...]
+    recover: str
+    clock: Clock
+    ids: Ids
+    executor: Callable[[Limits, ThreadPool], Executor]
+    rng: random.Random
+
+
+def registered_agents(agents: Iterable[Agent], limits: Limits) -> dict[str, RegisteredAgent]:
+    """Return *agents* by name.
+
+    Raises:
+        InvalidValue: Two have one name.
+    """
+    registered: dict[str, RegisteredAgent] = {}
+    for agent in agents:
+        if agent.name in registered:
+            raise InvalidValue("agents", "agents with different names", agent.name)
+        registered[agent.name] = RegisteredAgent(agent, limits)
+    return registered
+
+
+class Host:
+    """A runtime's inner life. Opened once, closed once."""
+
+    def __init__(self, store: str | os.PathLike[str] | Journal, settings: Settings) -> None:
+        self._store = store
+        self.settings = settings
+        self._task: asyncio.Task[None] | None = None
+        self._stop = asyncio.Event()
+        self._node: Node | None = None
+        self._residents: Residents | None = None
+        self.closed = False
+        self.draining = False
+
+    @property
+    def node(self) -> Node:
+        """What the run actors share; raises `RuntimeClosed` before opening and after closing."""
+        if self.closed or self._node is None:
+            raise RuntimeClosed("using a runtime")
+        return self._node
+
+    @property
+    def residents(self) -> Residents:
+        """The run actors; raises as `node` does."""
+        if self.closed or self._residents is None:
+            raise RuntimeClosed("using a runtime")
+        return self._residents
+
+    async def open(self) -> None:
+        """Open the store and start the services; if it fails or is cancelled, nothing stays behind."""
+        if self._task is not None:
+            raise UsageError("this runtime was opened before; make a new one with Runtime.open")
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise UsageError("geartrain runs on asyncio; this is another event loop") from None
+        ready: asyncio.Future[None] = loop.create_future()
+        self._task = loop.create_task(self._serve(ready), name="geartrain-host")
+        try:
+            await asyncio.shield(ready)
+        except BaseException:
+            self._stop.set()
+            await asyncio.wait([self._task])
+            raise
+
+    async def close(self) -> None:
+        """Stop; if the call is cancelled, closing goes on."""
+        self.closed = True
+        self._stop.set()
+        if self._task is None:
+            return
+        await asyncio.wait([self._task])
+        if not self._task.cancelled() and (error := self._task.exception()) is not None:
+            raise error
+
+    async def wait_closed(self) -> None:
+        """Wait until all has stopped, for whatever reason."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def drain(self) -> None:
+        """Start nothing new, and return when nothing is in progress."""
+        node = self.node
+        self.draining = True
+        node.closing = True
+        await node.effects.wait_empty(None)
+        await self._wait_stored(node)
+
+    async def _serve(self, ready: asyncio.Future[None]) -> None:
+        """Own the services from opening to closing."""
+        journal: Journal | None = None
+        try:
+            journal = await self._open_journal()
+            node = await self._make_node(journal)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the opener is told
+            if journal is not None:
+                await journal.aclose()
+            if not ready.done():
+                ready.set_exception(error if isinstance(error, Exception) else InternalError(repr(error)))
+            return
+        residents = self._residents = Residents(node)
+        timer = Timer(node, residents.wake)
+        node.on_wake_at = timer.note
+        node.on_ownership_lost = self._ownership_lost
+        try:
+            async with anyio.create_task_group() as services:
+                node.spawn = partial(_spawn, services)
+                node.on_dropped = partial(node.spawn, residents.reload)
+                services.start_soon(timer.serve)
+                if self.settings.recover == "all":
+                    services.start_soon(residents.recover_all)
+                ready.set_result(None)
+                await self._stop.wait()
+                await self._shut(node)
+                timer.close()
+                services.cancel_scope.cancel()
+        finally:
+            await self._let_go(node)
+
+    async def _open_journal(self) -> Journal:
+        store, settings = self._store, self.settings
+        if not isinstance(store, (str, os.PathLike)):
+            return store
+        from geartrain.persistence.sqlite import SqliteJournal  # noqa: PLC0415 - loads the database driver
+
+        return await SqliteJournal.open(Path(store), clock=settings.clock, limits=settings.limits)
+
+    async def _make_node(self, journal: Journal) -> Node:
+        settings = self.settings
+        limits, clock = settings.limits, settings.clock
+        claim = await journal.claim(f"pid {os.getpid()}", now=clock.now(), lease_seconds=_LEASE_SECONDS)
+        hub = Hub(
+            settings.observers,
+            clock,
+            observer_records=limits.observer_records,
+            watch_records=limits.watch_records,
+        )
+        hub.open()
+        threads = ThreadPool(limits.thread_calls_at_once)
+        node = Node(
+            journal=journal,
+            claim=claim,
+            limits=limits,
+            clock=clock,
+            ids=settings.ids,
+            agents=settings.agents,
+            policy=settings.policy,
+            hub=hub,
+            tasks=EffectTasks(limits.grace_seconds),
+            pool=Pool(limits),
+            threads=threads,
+            rng=settings.rng,
+        )
+        node.effects = Effects(node, settings.executor(limits, threads))
+        self._node = node
+        return node
+
+    async def _shut(self, node: Node) -> None:
+        """Let what was accepted be stored, and what must finish finish."""
+        self.closed = True
+        node.closing = True
+        await node.effects.drain(node.limits.grace_seconds)
+        await self._wait_stored(node)
+
+    async def _wait_stored(self, node: Node) -> None:
+        """Wait until no actor has anything to do or an append under way, at most for the grace."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + node.limits.grace_seconds
+        while (busy := [actor for actor in node.actors.values() if not actor.cell.idle]) and loop.time() < until:
+            gates = [actor.gate for actor in busy if actor.gate is not None and not actor.gate.done()]
+            if gates:
+                await asyncio.wait(gates, timeout=until - loop.time())
+            await asyncio.sleep(0)  # their next turn
+
+    async def _let_go(self, node: Node) -> None:
+        error = RuntimeClosed("waiting for a run")
+        for actor in list(node.actors.values()):
+            actor.drop(error)
+        for run_id in list(node.waiters):
+            node.fail_waiters(run_id, error)
+        with anyio.CancelScope(shield=True), anyio.move_on_after(node.limits.grace_seconds + 30.0, shield=True):
+            await node.hub.aclose(min(1.0, node.limits.grace_seconds))
+            try:
+                await node.journal.release(node.claim)
+            except GeartrainError as failed:
+                log.warning("claim_not_released", error=str(failed))
+            await node.journal.aclose()
+        node.threads.close()
+
+    def _ownership_lost(self, error: GeartrainError) -> None:
+        log.critical("ownership_lost", error=str(error))
+        self.closed = True
+        self._stop.set()
+
+
+def _spawn(services: TaskGroup, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
+    services.start_soon(work, *arguments)
