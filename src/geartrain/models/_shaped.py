@@ -10,7 +10,7 @@ from typing import Any, Final
 
 # A schema may refer to itself; what lies deeper is left out.
 _DEPTH_MAX: Final = 6
-_ITEMS_MAX: Final = 16
+_ITEMS_MAX: Final = 4
 _SOURCES: Final = re.compile(r"source|citation|reference|place|file|path|evidence", re.IGNORECASE)
 
 
@@ -38,10 +38,11 @@ class _Filling:
         if isinstance(choices, list) and choices:
             return choices[0]
         kind = schema.get("type", "object" if "properties" in schema else "string")
-        return self._of_kind(kind[0] if isinstance(kind, list) and kind else kind, schema, depth)
+        if isinstance(kind, list):
+            kind = kind[0] if kind else ""
+        return self._of_kind(str(kind), schema, depth)
 
-    def _of_kind(self, kind: Any, schema: Mapping[str, Any], depth: int) -> Any:
-        simple = {"string": self.report, "boolean": bool(self.places), "null": None}
+    def _of_kind(self, kind: str, schema: Mapping[str, Any], depth: int) -> Any:
         if kind == "object":
             properties = schema.get("properties")
             parts = properties.items() if isinstance(properties, dict) else ()
@@ -51,7 +52,7 @@ class _Filling:
         if kind in {"integer", "number"}:
             least = schema.get("minimum", 0)
             return max(len(self.places), least) if isinstance(least, int | float) else len(self.places)
-        return simple[kind] if isinstance(kind, str) and kind in simple else self.report
+        return {"boolean": bool(self.places), "null": None}.get(kind, self.report)
 
     def _named(self, name: str, value: Any) -> Any:
         return self.places[0] if value == self.report and self.places and _SOURCES.search(name) else value
