@@ -78,6 +78,10 @@ def _stricter(draft: Draft, call: Call, verdict: Verdict) -> Call:
 
 def _apply(draft: Draft, call: Call, verdict: Verdict) -> None:
     by = brief(f"policy:{verdict.rule}" if verdict.rule else "policy")
+    if call.doubted and not call.idempotent:
+        # It was to run again under its key, and today's tool keeps no keys any more.
+        leave_in_doubt(draft, call, "cannot be run again: the tool is no longer idempotent")
+        return
     match verdict.verdict:
         case "allow":
             _record(draft, call, "allow", by, verdict.reason)

@@ -32,6 +32,7 @@ EDGES: dict[RunState, tuple[RunState, ...]] = {
     ),
     RunState.MODEL_THINKING: (
         RunState.DECIDE_ACTION,
+        RunState.EXECUTE_TOOL,
         RunState.COMPACT_OR_SAVE,
         RunState.SUSPENDED,
         RunState.FAILED,
@@ -40,13 +41,17 @@ EDGES: dict[RunState, tuple[RunState, ...]] = {
     RunState.DECIDE_ACTION: (
         RunState.FINISHED,
         RunState.WAIT_APPROVAL,
-        RunState.COMPACT_OR_SAVE,
         RunState.EXECUTE_TOOL,
+        RunState.OBSERVE,
+        RunState.COMPACT_OR_SAVE,
+        RunState.MODEL_THINKING,
+        RunState.SUSPENDED,
         RunState.FAILED,
     ),
     RunState.WAIT_APPROVAL: (
         RunState.EXECUTE_TOOL,
         RunState.OBSERVE,
+        RunState.MODEL_THINKING,
         RunState.SUSPENDED,
         RunState.FAILED,
         RunState.CANCELLED,
@@ -70,8 +75,8 @@ EDGES: dict[RunState, tuple[RunState, ...]] = {
     ),
     RunState.SUSPENDED: (
         RunState.WAIT_APPROVAL,
-        RunState.EXECUTE_TOOL,
         RunState.OBSERVE,
+        RunState.COMPACT_OR_SAVE,
         RunState.MODEL_THINKING,
         RunState.PREPARE_CONTEXT,
         RunState.DECIDE_ACTION,

@@ -299,10 +299,13 @@ def _count_failures(draft: Draft, calls: list[Call]) -> None:
 
 def settle_calls(draft: Draft) -> None:
     """Start what may start now, and rest where the open calls leave the run."""
-    if draft.run.ending is not None:
-        return
-    _issue(draft)
+    if draft.run.unconsulted and not draft.stopped and draft.run.ending is None:
+        _look_at_budget(draft)
+    if draft.run.ending is None:
+        _issue(draft)
     run = draft.run
+    if run.ending is not None:
+        return
     undecided = any(call.status in (CallStatus.PROPOSED, CallStatus.APPROVED) for call in run.calls)
     if all(call.status is CallStatus.DONE for call in run.calls):
         observe(draft)
@@ -323,8 +326,14 @@ def _rest(draft: Draft, state: RunState) -> None:
 
 
 def _issue(draft: Draft) -> None:
-    """Set the calls in progress that may be: reads up to the first unfinished write, or that write alone."""
-    if draft.stopped:
+    """Set the calls in progress that may be: reads up to the first unfinished write, or that write alone.
+
+    What this very event used up is looked at first: nothing starts in the step that reaches a limit.
+    """
+    if not any(call.status is CallStatus.ALLOWED for call in draft.run.calls):
+        return
+    check_budget(draft)
+    if draft.stopped or draft.run.ending is not None:
         return
     all_before_done = True
     for call in draft.run.calls:
@@ -355,9 +364,12 @@ def save(draft: Draft) -> None:
 
 
 def after_saving(draft: Draft) -> None:
-    """Summarise if it is time to, hand off if that was asked for, else ask the model."""
+    """Summarise if it is time to and the budget has room, hand off if that was asked for, else ask the model."""
+    check_budget(draft)
+    if draft.run.ending is not None:
+        return
     count = summarisable(draft)
-    if count and not draft.stopped:
+    if count and not draft.stopped and not draft.run.wrapping_up:
         draft.set(compacting=count)
         return
     leave_saving(draft)
