@@ -206,7 +206,7 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
             InvalidValue: Something given cannot be stored.
             StoreFailed: The store cannot write; nothing was started.
         """
-        node, residents = self._host.node, self._host.residents
+        node = self._host.node
         if self._host.draining:
             raise RuntimeClosed("starting a run")
         if run_id is not None and idempotency_key is not None:
@@ -227,18 +227,21 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
             labels=labels or {},
             context=context or {},
         )
-        if own_id is not None and await self._same_run(own_id, event.request):
-            return RunHandle(self, own_id)
+        if own_id is None or not await self._same_run(own_id, event.request):
+            await self._begin(new_id, event, registered)
+        return RunHandle(self, new_id)
+
+    async def _begin(self, run_id: str, event: RunStarted, registered: RegisteredAgent) -> None:
+        """Have the start stored; another start of the same run that was faster is as good."""
         reply: Reply[int] = Reply()
         specs = {registered.digest: (registered.spec, registered.encoded)}
-        actor = residents.new(new_id)
+        actor = self._host.residents.new(run_id)
         actor.cell.send_nowait(Delivery(event, outside=True, reply=reply, specs=specs))
         try:
             await reply.wait_answered()
         except EventRefused:
-            if not await self._same_run(new_id, event.request):
+            if not await self._same_run(run_id, event.request):
                 raise
-        return RunHandle(self, new_id)
 
     def _registered(self, agent: Agent | str) -> RegisteredAgent:
         agents = self._host.settings.agents
