@@ -18,7 +18,7 @@ from typing import Final
 from geartrain.models._observed import Seen
 from geartrain.models._question import Aim, Question, Term
 from geartrain.models._syntax import is_definition, title_of
-from geartrain.models._words import forms, parts, word_set
+from geartrain.models._words import forms, parts, stem, word_set
 
 # How far apart two terms may stand and still meet, and what the distance costs.
 REACH_LINES: Final = 5
@@ -85,6 +85,8 @@ _STATEMENT: Final = re.compile(r"^(?: {8}|\t\t)\s*[\w.]+ = ")
 _ATTRIBUTE: Final = re.compile(
     r"^(?: {0,4}|\t)[\w\"'-]+\s*(?::\s*[^\s=]|=\s*(?!\[\]|\{\}|\(\)|None$|set\(\)|\"\"|'')[^=\s])"
 )
+# A member of an enumeration whose value is its name: TIMEOUT = "timeout".
+SAYS_ITSELF: Final = re.compile(r"^\s*(\w+)\s*=\s*[\"'](?i:\1)[\"'],?\s*(?:#.*)?$")
 CAPITALS: Final = re.compile(r"\b_*[A-Z][A-Z0-9_]{3,}\b")
 # A default is a value in a signature, of an attribute at the margin of a class, or one that a call falls back on.
 _STATES_DEFAULT: Final = re.compile(
@@ -270,9 +272,17 @@ def _ranked_lines(
         score = said * (0.5 + coverage) * WEIGHTS[kind] * _preference(question, kind, text) * factor
         if kind in {Kind.DEFINITION, Kind.CONSTANT}:
             score *= _named(question, path, text)
-        elif _ATTRIBUTE.match(text) and forms(text.partition(":")[0].partition("=")[0]) <= wanted:
-            score *= 1.8
+        elif _ATTRIBUTE.match(text):
+            score *= 1.0 + 0.8 * _share(text.partition(":")[0].partition("=")[0], wanted)
+        if SAYS_ITSELF.match(text):
+            score *= 0.4
         yield Finding(path, number, text, kind, score, frozenset(met))
+
+
+def _share(name: str, wanted: frozenset[str]) -> float:
+    """Return how much of the parts of *name* is wanted; a compound of two of them counts for both."""
+    words = parts(name)
+    return min(1.0, sum(1 + (form not in map(stem, words)) for form in forms(name) & wanted) / max(1, len(words)))
 
 
 def _named(question: Question, path: str, text: str) -> float:

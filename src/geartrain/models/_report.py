@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from geartrain.models._evidence import Finding, Kind, file_factor, is_prose, kind_of, rank, strength
+from geartrain.models._evidence import SAYS_ITSELF, Finding, Kind, file_factor, is_prose, kind_of, rank, strength
 from geartrain.models._observed import Seen
 from geartrain.models._question import Aim, Question
 from geartrain.models._quoting import QUOTE_CHARS_MAX, Citation, Section, bare, counted, excerpt, joined, sentence, some
@@ -35,6 +35,7 @@ _ATTRIBUTE_LINES_MAX: Final = 40
 # What is assigned in a function's body is no default, and some defaults are stated in words.
 _STATEMENT: Final = re.compile(r"^\s{8,}[\w.]+ = ")
 _IN_WORDS: Final = re.compile(r"\bdefaults to\b|\bthe default\b|\bby default\b", re.IGNORECASE)
+_HAS_ATTRIBUTES: Final = re.compile(r"^\s*(?:\w+ )*(?:class|struct|interface|type|record)\b")
 _LITERAL_DEFAULT: Final = re.compile(
     r"^\s*#\s*define\s+\w+\s+\S+|"
     r"\b\w+\s*(?::\s*[\w.\[\] |\"']{1,50})?\s*=\s*(?:[-+]?[\d_.]+(?:\s*(?:\*\*?|<<|[-+/])\s*[\d_.]+)*|"
@@ -216,13 +217,13 @@ def _defaults_sentence(question: Question, seen: Seen, chosen: Sequence[Finding]
     words = {piece[:4] for term in wanted for piece in re.findall(r"[a-z]+", term.word.lower())}
     shown: dict[str, str] = {}
     first = chosen[0]
-    if first.kind is Kind.DEFINITION and any(strength(term, first.text, forms(first.text)) == 1 for term in wanted):
+    if _HAS_ATTRIBUTES.match(first.text) and any(strength(t, first.text, forms(first.text)) == 1 for t in wanted):
         shown.update(_attribute_defaults(seen, first))
     for finding in chosen:
         place = f"`{finding.path}:{finding.line}`"
         if _IN_WORDS.search(finding.text):
             shown.setdefault(f"“{excerpt(finding.text, question)}”", place)
-        elif not _STATEMENT.match(finding.text):
+        elif not _STATEMENT.match(finding.text) and not SAYS_ITSELF.match(finding.text):
             values = (match.group().strip() for match in _LITERAL_DEFAULT.finditer(finding.text))
             for text in values:
                 if any(word in text.lower() for word in words):
@@ -234,7 +235,7 @@ def _defaults_sentence(question: Question, seen: Seen, chosen: Sequence[Finding]
 
 
 def _attribute_defaults(seen: Seen, finding: Finding) -> Iterable[tuple[str, str]]:
-    """Yield the values that a definition gives to its attributes or parameters, with their places."""
+    """Yield the values that a class gives to its attributes, with their places."""
     inside = list(body(seen.lines[finding.path], finding.line))[1:_ATTRIBUTE_LINES_MAX]
     margin = min((indent(text) for _, text in inside if text.strip()), default=0)
     for number, text in inside:

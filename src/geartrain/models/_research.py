@@ -38,6 +38,8 @@ _DEFINES: Final = (
     r"\b(?:def|class|func|function|fn|struct|enum|interface|trait|type|impl|module|macro_rules!|#define)\s+"
     r"(?:\(.*\)\s*)?"
 )
+# How a value begins that a reader can take as it stands.
+_LITERAL: Final = r"(?:[-+\d\"'(]|none\b|null\b|true\b|false\b|\w+_\w)"
 _SOURCE_FOLDERS: Final = ("src", "lib", "source", "app", "pkg", "cmd", "internal", "docs", "notes")
 _FRONT_FILES: Final = re.compile(
     r"(?:^|/)(?:readme[^/]*|__init__\.py|__main__\.py|pyproject\.toml|package\.json|cargo\.toml|go\.mod|"
@@ -134,7 +136,7 @@ def _first_searches(now: Situation) -> Planned:
     if terms:
         yield now.search(rf"{_DEFINES}\w*(?:{_any_of(terms)})", _HITS_SOME)
     if Aim.DEFAULTS in question.aims and question.strong:
-        yield now.search(rf"(?:{_any_of(question.strong)})\w*\s*(?::[^=]*)?=", _HITS_SOME)
+        yield now.search(rf"(?:{_any_of(question.strong)})\w*\s*(?::[^=]*)?=\s*{_LITERAL}", _HITS_SOME)
     yield from _meetings(now, terms)
     for term in terms[:4]:
         yield now.search(term.pattern, _HITS_SOME)

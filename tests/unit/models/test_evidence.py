@@ -109,6 +109,12 @@ def test_a_constant_that_the_best_lines_name_comes_before_other_constants() -> N
     assert 1 not in [finding.line for finding in found]
 
 
+def test_a_name_that_is_its_own_value_counts_less_than_a_value() -> None:
+    known = seen(a_py='class Code:\n    TIMEOUT = "timeout"\n\n\n\n\n\n\n\nTIMEOUT = 30')
+
+    assert best("What is the default time-out?", known).line == 10
+
+
 def test_equal_lines_are_ordered_by_path_and_line() -> None:
     known = seen(b_txt="a walrus\n\n\n\n\n\n\na walrus", a_txt="a walrus")
 

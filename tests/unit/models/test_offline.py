@@ -57,6 +57,10 @@ def project(write: Write) -> None:
     write("README.md", "# Asker\n\nAsker is a small library that asks servers questions.\n")
     write("src/client.py", CLIENT)
     write("src/app.py", APP)
+    write(
+        "src/limits.py",
+        'class Limits:\n    """What may be used."""\n\n    attempts: int = 3\n    seconds: float = 2.5\n',
+    )
     write("tests/test_client.py", "def test_timeout():\n    assert timeout_seconds == 5.0\n")
 
 
@@ -82,6 +86,7 @@ def notes(write: Write) -> None:
         ("What does this project do?", ["“Asker is a small library that asks servers questions.” (`README.md:3`)"]),
         ("What does client.py do?", ["`src/client.py` has 28 lines", "“A client that asks a server.”"]),
         ("What is a RequestTimeout?", ["“The server did not answer in time.” (`src/client.py:7`)"]),
+        ("What are the default limits?", ["`attempts: int = 3` (`src/limits.py:4`) and `seconds: float = 2.5`"]),
         ("Which files are there?", ["- `README.md`", "- `src/`", "- `tests/`"]),
     ],
 )
