@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import stat
 import threading
@@ -26,6 +27,7 @@ from geartrain.tools import (
     ThreadPool,
     Tool,
     ToolContext,
+    _files,
     _search,
     file_tools,
     invoke,
@@ -336,6 +338,42 @@ def test_a_search_stops_at_each_of_its_limits(
     assert f"[stopped: {reason}; narrow the search]" in search_code(context, "nothing like it")
 
 
+def test_what_disappears_during_a_search_is_left_out_and_counted(root: Path) -> None:
+    (root / "src" / "z.py").touch()
+
+    def matches(_line: str) -> bool:
+        (root / "src" / "z.py").unlink(missing_ok=True)
+        shutil.rmtree(root / "src" / "deep", ignore_errors=True)
+        return True
+
+    search = _search.Search(str(root), matches, "*.py", 100, 10_000)
+    search.run("src")
+
+    assert search.skipped_failed == 2
+    assert "src/deep" not in search.text()
+
+
+def test_an_entry_that_is_gone_by_now_is_neither_file_nor_folder() -> None:
+    class Gone:
+        name = "gone"
+
+        def is_symlink(self) -> bool:
+            raise FileNotFoundError
+
+    assert _search._entry(Gone()) == _search.Entry("gone", "other")  # type: ignore[arg-type]
+
+
+def test_a_line_too_far_into_a_huge_file_is_refused(
+    root: Path, context: ToolContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (root / "huge").write_text("x\n" * 100)
+    monkeypatch.setattr(_files, "SCANNED_BYTES_MAX", 50)
+
+    assert read_file(context, "huge", 3, 1).startswith("3: x\n")
+    with pytest.raises(FileFailed, match="line 30 is not within its first 50 bytes"):
+        read_file(context, "huge", 30)
+
+
 def test_a_tree_that_is_too_deep_is_searched_in_part(root: Path, context: ToolContext) -> None:
     (root / "/".join(["d"] * 70)).mkdir(parents=True)
 
@@ -415,15 +453,16 @@ async def test_verify_tells_whether_a_file_was_written(root: Path, context: Tool
         return await verify(write_file, arguments, context, limits=Limits(), threads=threads)
 
     before = await asked()
+    (root / "a.txt").write_text("longer")
+    other_size = await asked()
     (root / "a.txt").write_text("old")
     same_size = await asked()
     outcome = await invoke(write_file, arguments, context, limits=Limits(), threads=threads)
     after = await asked()
     threads.close()
 
-    assert (before, same_size) == (NotDone(), NotDone())
-    assert isinstance(after, Done)
-    assert after.result.text == outcome.text == "wrote 3 bytes to a.txt"
+    assert [before, other_size, same_size] == [NotDone()] * 3
+    assert after == Done("wrote 3 bytes to a.txt") == Done(outcome.text)
 
 
 @pytest.mark.parametrize("tool", file_tools, ids=lambda tool: tool.name)

@@ -32,8 +32,18 @@ BACKOFF_SECONDS: Final = 0.1
 BACKOFF_SECONDS_MAX: Final = 5.0
 
 
+def _nothing() -> None:
+    """Do nothing: for callers that do not ask when a try begins."""
+
+
 async def invoke(
-    tool: Tool, arguments: Mapping[str, Any], context: ToolContext, *, limits: Limits, threads: ThreadPool
+    tool: Tool,
+    arguments: Mapping[str, Any],
+    context: ToolContext,
+    *,
+    limits: Limits,
+    threads: ThreadPool,
+    began: Callable[[], None] = _nothing,
 ) -> Outcome:
     """Run a tool's function and return what came of it: ok, error, or not_started.
 
@@ -48,18 +58,25 @@ async def invoke(
         context: For the function's `ToolContext` parameter, if it has one.
         limits: Of these, how much of the result is shown and stored.
         threads: Where plain functions run.
+        began: Called on the event loop just before each try starts to run. As long as it was not called nothing has
+            happened, however long the call has waited for a thread.
     """
     tries = 0
     while True:
         tries += 1
-        outcome, may_retry = await _tried(tool, arguments, context, limits, threads)
+        outcome, may_retry = await _tried(tool, arguments, context, limits, threads, began)
         if not may_retry or tries > tool.retries or not tool.repeatable or being_cancelled():
             return msgspec.structs.replace(outcome, tries=tries)
         await asyncio.sleep(min(BACKOFF_SECONDS * 2 ** (tries - 1), BACKOFF_SECONDS_MAX))
 
 
 async def _tried(
-    tool: Tool, arguments: Mapping[str, Any], context: ToolContext, limits: Limits, threads: ThreadPool
+    tool: Tool,
+    arguments: Mapping[str, Any],
+    context: ToolContext,
+    limits: Limits,
+    threads: ThreadPool,
+    began: Callable[[], None],
 ) -> tuple[Outcome, bool]:
     try:
         call = _prepared(tool, arguments, context)
@@ -68,8 +85,9 @@ async def _tried(
         return Outcome(ResultStatus.NOT_STARTED, cut(text, limits.result_context_bytes)), False
     try:
         if tool.isolation == "task":
+            began()
             return await _run_here(tool, call, limits, threads)
-        return await threads.submit(lambda: _run_on_thread(tool, call, limits))
+        return await threads.submit(lambda: _run_on_thread(tool, call, limits), began=began)
     except ThreadsUnavailable as error:
         return Outcome(ResultStatus.NOT_STARTED, cut(str(error), limits.result_context_bytes)), True
 
@@ -99,10 +117,11 @@ async def _run_here(tool: Tool, call: Callable[[], Any], limits: Limits, threads
         return _failed(error, limits), False  # its own: nobody has cancelled this task
     except BaseException as error:  # noqa: BLE001 - a stranger's code runs here, and rule 1 holds for all it raises
         return _failed(error, limits), isinstance(error, Exception)
-    return await _shaped(tool, value, limits, threads), False
+    return await shaped(tool, value, limits, threads), False
 
 
-async def _shaped(tool: Tool, value: Any, limits: Limits, threads: ThreadPool) -> Outcome:
+async def shaped(tool: Tool, value: Any, limits: Limits, threads: ThreadPool) -> Outcome:
+    """Return what becomes of a value that a tool has given, off the event loop if that takes long."""
     if tool.present is None and is_light(value):
         return _succeeded(tool, value, limits)
     if tool.present is None:
@@ -129,17 +148,12 @@ def _succeeded(tool: Tool, value: Any, limits: Limits) -> Outcome:
         except BaseException as error:  # noqa: BLE001 - a stranger's code; the effect has happened all the same
             # What was returned is not shown instead: `present` may be there to hide part of it.
             return _unshown(f"present raised {type_name(error)}", limits)
-    return shown(value, limits)
+    return present(value, context_bytes=limits.result_context_bytes, stored_bytes=limits.result_stored_bytes)
 
 
 def _unshown(reason: str, limits: Limits) -> Outcome:
     text = cleaned(f"done; the result cannot be shown: {reason}")
     return Outcome(ResultStatus.OK, cut(text, limits.result_context_bytes), len(text.encode()))
-
-
-def shown(value: Any, limits: Limits) -> Outcome:
-    """Return what a value becomes under these limits."""
-    return present(value, context_bytes=limits.result_context_bytes, stored_bytes=limits.result_stored_bytes)
 
 
 def _failed(error: BaseException, limits: Limits) -> Outcome:

@@ -178,7 +178,7 @@ class _Build:
                 start.anchor = value
                 start.next = [end]
                 return start
-            case op.LITERAL | op.NOT_LITERAL | op.ANY | op.IN | op.CATEGORY:
+            case op.LITERAL | op.NOT_LITERAL | op.ANY | op.IN:
                 start = self.node()
                 start.matches = self._matcher(code, value)
                 start.next = [end]
@@ -227,8 +227,6 @@ def _source(code: Any, value: Any) -> str:
             return f"[{_quoted(value)}]"
         case op.NOT_LITERAL:
             return f"[^{_quoted(value)}]"
-        case op.CATEGORY:
-            return _CATEGORIES[value]
     negated = value[0][0] is op.NEGATE
     return f"[{'^' * negated}{''.join(_member(*item) for item in value[negated:])}]"
 

@@ -40,6 +40,7 @@ def read_signature(name: str, function: Callable[..., Any]) -> Signature:
     """
     hints = _hints(name, function)
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
+    defaults: dict[str, Any] = {}
     context_parameter: str | None = None
     for parameter in inspect.signature(function).parameters.values():
         annotation = _annotation(name, parameter, hints)
@@ -51,10 +52,16 @@ def read_signature(name: str, function: Callable[..., Any]) -> Signature:
         elif parameter.default is inspect.Parameter.empty:
             fields.append((parameter.name, annotation))
         else:
+            defaults[parameter.name] = _json_default(name, parameter, annotation)
             fields.append((parameter.name, annotation, _default(parameter.default)))
     arguments = _struct(name, fields)
     documented = _documented(inspect.getdoc(function) or "")
-    schema = _schema(name, arguments, fields, documented)
+    schema = _schema(name, arguments, fields)
+    for parameter_name, description in schema["properties"].items():
+        if parameter_name in documented:
+            description.setdefault("description", documented[parameter_name])
+        if parameter_name in defaults:
+            description["default"] = defaults[parameter_name]
     return Signature(arguments, schema, documented.pop("", ""), context_parameter)
 
 
@@ -73,6 +80,8 @@ def _annotation(name: str, parameter: inspect.Parameter, hints: Mapping[str, Any
             reason = f"takes {str(parameter).partition(':')[0]}; a model needs parameters with names, list them"
         case inspect.Parameter.POSITIONAL_ONLY:
             reason = f"parameter {shown} is positional only; arguments come by name, drop the '/'"
+        case _ if parameter.name.startswith("__"):
+            reason = f"parameter {shown} begins with two underscores"
         case _ if parameter.name in hints:
             return hints[parameter.name]
         case _:
@@ -81,11 +90,22 @@ def _annotation(name: str, parameter: inspect.Parameter, hints: Mapping[str, Any
     raise ToolDefinitionError(name, reason)
 
 
+def _json_default(name: str, parameter: inspect.Parameter, annotation: Any) -> Any:
+    """Return a default as the model is told of it; it must be what a call could have given."""
+    try:
+        data = msgspec.json.encode(parameter.default)
+        msgspec.json.decode(data, type=annotation)
+    except Exception as error:
+        reason = f"parameter {parameter.name!r} has a default that does not fit its annotation: {error}"
+        raise ToolDefinitionError(name, reason) from error
+    return msgspec.json.decode(data)
+
+
 def _default(default: Any) -> Any:
-    # A list or dictionary as default would be shared by all calls.
-    if isinstance(default, list | dict | set | bytearray):
-        return msgspec.field(default_factory=lambda: copy.deepcopy(default))
-    return default
+    if isinstance(default, str | int | float | None):
+        return default
+    # A list or an object as default would be shared by all calls.
+    return msgspec.field(default_factory=lambda: copy.deepcopy(default))
 
 
 def _struct(name: str, fields: list[Any]) -> type[msgspec.Struct]:
@@ -107,16 +127,13 @@ def _type_reason(fields: list[Any], error: Exception) -> str:
     return f"its parameters cannot be decoded from JSON: {error}"
 
 
-def _schema(name: str, arguments: type, fields: list[Any], documented: Mapping[str, str]) -> dict[str, Any]:
+def _schema(name: str, arguments: type, fields: list[Any]) -> dict[str, Any]:
     try:
         (top,), parts = msgspec.json.schema_components([arguments], ref_template="#/$defs/{name}")
     except Exception as error:
         raise ToolDefinitionError(name, _type_reason(fields, error)) from error
     schema: dict[str, Any] = parts.pop(top["$ref"].removeprefix("#/$defs/"))
     schema.pop("title", None)
-    for parameter, text in documented.items():
-        if parameter in schema["properties"]:
-            schema["properties"][parameter].setdefault("description", text)
     return schema | {"$defs": parts} if parts else schema
 
 

@@ -43,12 +43,13 @@ class ThreadStatistics(msgspec.Struct, frozen=True):
 class _Job:
     """One function, where its answer goes, and whether it is still wanted."""
 
-    __slots__ = ("abandoned", "context", "ended", "function", "future", "held")
+    __slots__ = ("abandoned", "began", "context", "ended", "function", "future", "held")
 
     def __init__(self, function: Callable[[], Any], context: contextvars.Context, future: asyncio.Future[Any]) -> None:
         self.function = function
         self.context = context
         self.future = future
+        self.began: Callable[[], None] | None = None
         self.held = ExitStack()
         self.abandoned = False
         self.ended = False
@@ -69,7 +70,13 @@ class ThreadPool:
         self._peak = 0
         self._closed = False
 
-    def submit(self, function: Callable[[], T], *, context: contextvars.Context | None = None) -> asyncio.Future[T]:
+    def submit(
+        self,
+        function: Callable[[], T],
+        *,
+        context: contextvars.Context | None = None,
+        began: Callable[[], None] | None = None,
+    ) -> asyncio.Future[T]:
         """Run *function* on a thread, as soon as there is one, and return the future of its result.
 
         Jobs start in the order in which they were given. Cancelling the future before the start withdraws the job;
@@ -78,6 +85,7 @@ class ThreadPool:
         Args:
             function: What it raises is raised by the future; what is not an `Exception` inside a `RuntimeError`.
             context: The context that it runs in; a copy of the caller's if not given.
+            began: Called on the event loop when the function is handed to a thread.
 
         Raises:
             ThreadsUnavailable: By the future: the pool is closed, or the system gives no thread.
@@ -88,6 +96,7 @@ class ThreadPool:
             future.set_exception(ThreadsUnavailable("the pool is closed"))
             return future
         job = _Job(function, contextvars.copy_context() if context is None else context, future)
+        job.began = began
         job.held.enter_context(thread_job())
         future.add_done_callback(lambda _: self._answered(job))
         self._waiting[job] = None
@@ -127,6 +136,8 @@ class ThreadPool:
                 continue
             self._running.add(job)
             self._peak = max(self._peak, len(self._running))
+            if job.began is not None:
+                job.began()
             worker.jobs.put(job)
 
     def _new_worker(self, loop: asyncio.AbstractEventLoop) -> _Worker:

@@ -11,10 +11,10 @@ from typing import Any, Final
 import msgspec
 
 from geartrain.limits import Limits
-from geartrain.tools._clean import error_text
+from geartrain.tools._clean import cleaned, error_text
 from geartrain.tools._contain import inside_a_tool
 from geartrain.tools._context import ToolContext
-from geartrain.tools._invoke import being_cancelled, own_context, shown
+from geartrain.tools._invoke import being_cancelled, own_context, shaped
 from geartrain.tools._json import type_name
 from geartrain.tools._threads import ThreadPool
 from geartrain.tools._tool import Tool
@@ -41,7 +41,9 @@ class Unknown(msgspec.Struct, frozen=True):
 async def verify(
     tool: Tool, arguments: Mapping[str, Any], context: ToolContext, *, limits: Limits, threads: ThreadPool
 ) -> Done | NotDone | Unknown:
-    """Ask a tool's `verify` about the call with these arguments; `Done.result` is then an `Outcome`.
+    """Ask a tool's `verify` about the call with these arguments; `Done.result` is then the text for the model.
+
+    That text is made of the result as `invoke` makes its own: by the tool's `present`, cleaned and trimmed.
 
     An async `verify` runs in this task, a plain one on a thread. Whatever it raises, and any answer that is none of
     the three, is `Unknown` with the reason. A cancellation of this task is raised.
@@ -50,16 +52,18 @@ async def verify(
     try:
         answer = await _asked(tool, arguments, context, threads)
     except BaseException as error:
+        # A stranger's code: not knowing is the answer to all that it raises.
         if isinstance(error, asyncio.CancelledError) and being_cancelled() > cancellations:
             raise
         return Unknown(f"verify raised {error_text(error)}"[:REASON_CHARACTERS_MAX])
     match answer:
         case Done(result=result):
-            return Done(await asyncio.to_thread(shown, result, limits))
-        case NotDone() | Unknown():
+            return Done((await shaped(tool, result, limits, threads)).text)
+        case NotDone():
             return answer
-        case _:
-            return Unknown(f"verify returned {type_name(answer)!r}, expected Done, NotDone or Unknown")
+        case Unknown(reason=str(reason)):
+            return Unknown(cleaned(reason[:REASON_CHARACTERS_MAX]))
+    return Unknown(f"verify returned {type_name(answer)!r}, expected Done, NotDone or Unknown")
 
 
 async def _asked(tool: Tool, arguments: Mapping[str, Any], context: ToolContext, threads: ThreadPool) -> Any:

@@ -10,6 +10,7 @@ import json
 import socket
 import threading
 from collections import OrderedDict, UserDict, deque
+from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -115,6 +116,27 @@ class Hostile(metaclass=EverythingRaises):
     pass
 
 
+class MappingThatRaises(Mapping[str, int]):
+    def __init__(self, kind: type[BaseException] = ValueError) -> None:
+        self.kind = kind
+
+    def __getitem__(self, key: str) -> int:
+        raise self.kind
+
+    def __iter__(self) -> Iterator[str]:
+        raise self.kind
+
+    def __len__(self) -> int:
+        return 1
+
+
+def nested(depth: int) -> Any:
+    value: list[Any] = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 def cyclic_list() -> Any:
     value: list[Any] = []
     value.append(value)
@@ -144,6 +166,9 @@ UNSTORABLE: list[tuple[str, Any]] = [
     ("number of 5,000 digits", lambda: 10**5_000),
     ("exception", lambda: ValueError("x")),
     ("lock deep inside", lambda: [1, {"a": [threading.Lock()]}]),
+    ("mapping that raises", MappingThatRaises),
+    ("mapping that exits", lambda: MappingThatRaises(KeyboardInterrupt)),
+    ("deeply nested list", lambda: nested(4_000)),
     ("lock behind a lot", lambda: [*range(20_000), threading.Lock()]),
 ]
 
@@ -238,6 +263,22 @@ def test_heavy_json_is_the_same_text_as_light_json() -> None:
 
     assert not is_light(value)
     assert heavy == msgspec.json.encode(value).decode()
+
+
+@pytest.mark.parametrize(
+    "wrap", [Point, lambda heavy: Pair(1, heavy), lambda heavy: [memoryview(b"x" * 2_000_000), heavy]]
+)
+def test_what_is_heavy_inside_is_the_same_text(wrap: Any) -> None:
+    value = wrap(["x" * 100] * LIGHT_NODES)
+
+    assert "".join(pieces(value)) == msgspec.json.encode(value).decode()
+
+
+def test_text_and_bytes_are_light_up_to_a_megabyte() -> None:
+    for value in ("x", b"x", bytearray(b"x"), memoryview(b"x")):
+        assert is_light(value)
+    for value in ("x" * 2_000_000, b"x" * 2_000_000, memoryview(b"x" * 2_000_000)):
+        assert not is_light(value)
 
 
 def test_json_that_never_ends_is_cut_off() -> None:

@@ -49,6 +49,45 @@ async def test_a_task_and_a_thread_give_what_the_function_returns(threads: Threa
     assert (await run(on_a_thread, threads, n=2)).text == "2 False"
 
 
+async def test_a_call_that_waits_for_a_thread_has_not_begun(threads: ThreadPool) -> None:
+    go_on = threading.Event()
+    stuck = [threads.submit(lambda: go_on.wait(20)) for _ in range(4)]
+    began: list[str] = []
+
+    @tool
+    def write() -> None:
+        began.append("ran")
+
+    arguments = {"limits": LIMITS, "threads": threads, "began": lambda: began.append("began")}
+    given_up = asyncio.create_task(invoke(write, {}, ToolContext(), **arguments))
+    await asyncio.sleep(0)
+    given_up.cancel()
+    await asyncio.wait([given_up])
+    before = list(began)
+    go_on.set()
+    await asyncio.gather(*stuck)
+    await invoke(write, {}, ToolContext(), **arguments)
+
+    assert before == []
+    assert began == ["began", "ran"]
+
+
+async def test_each_try_on_the_loop_says_that_it_begins(threads: ThreadPool) -> None:
+    function, tried_at = failing(1, ValueError())
+    began: list[int] = []
+
+    await invoke(
+        tool(read_only=True, retries=1)(function),
+        {},
+        ToolContext(),
+        limits=LIMITS,
+        threads=threads,
+        began=lambda: began.append(len(tried_at)),
+    )
+
+    assert began == [0, 1]
+
+
 class Own(BaseException):
     pass
 
@@ -171,6 +210,26 @@ async def test_the_task_factory_that_was_there_before_still_makes_the_tasks(thre
         loop.set_task_factory(before)
 
     assert made == ["child", "child"]
+
+
+async def test_a_child_task_that_exits_when_it_is_cancelled_ends_only_itself(threads: ThreadPool) -> None:
+    """CN-9."""
+
+    async def stubborn() -> None:
+        try:
+            await asyncio.sleep(100)
+        finally:
+            sys.exit(1)
+
+    @tool
+    async def starts() -> str:
+        task = asyncio.create_task(stubborn())
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        return str(task.exception())
+
+    assert (await run(starts, threads)).text == "a task started by a tool raised SystemExit"
 
 
 async def test_a_child_task_cancelled_before_its_first_step_leaves_no_warning(threads: ThreadPool) -> None:

@@ -181,6 +181,22 @@ def test_a_capacity_of_nothing_is_refused() -> None:
         ThreadPool(0)
 
 
+def test_a_thread_that_ends_after_its_loop_tells_nobody() -> None:
+    go_on, ended = threading.Event(), threading.Event()
+
+    async def main() -> threading.Thread:
+        before = set(threading.enumerate())
+        ThreadPool(1).submit(lambda: (go_on.wait(20), ended.set())).cancel()
+        return (set(threading.enumerate()) - before).pop()
+
+    thread = asyncio.run(main())
+    go_on.set()
+    thread.join(20)
+
+    assert ended.is_set()
+    assert not thread.is_alive()
+
+
 BLOCKED = """
 import asyncio, threading
 from geartrain.tools import ThreadPool

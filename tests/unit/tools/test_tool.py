@@ -113,6 +113,17 @@ def test_a_default_that_can_be_changed_is_not_shared_between_calls() -> None:
     assert collect.decode("{}") == {"into": [1]}
 
 
+def test_the_model_is_told_each_default_as_json() -> None:
+    @tool
+    def defaults(a: list[int] = [1], b: Place = Place("Rome"), c: tuple[int, ...] = (2,)) -> None: ...  # noqa: B006, B008
+
+    properties = defaults.spec().parameters["properties"]
+
+    assert [properties[name]["default"] for name in "abc"] == [[1], {"city": "Rome", "zip": ""}, [2]]
+    assert defaults.decode("{}") == {"a": [1], "b": Place("Rome"), "c": (2,)}
+    assert defaults.decode("{}")["b"] is not defaults.decode("{}")["b"]
+
+
 def test_a_bound_method_is_a_tool() -> None:
     class Shop:
         def price(self, item: str) -> int:
@@ -134,6 +145,11 @@ def unsupported_inside(a: list[Callable[[], int]]) -> None: ...
 def ambiguous(a: list[int] | tuple[int]) -> None: ...
 def unresolved(a: Unknown) -> None: ...  # type: ignore[name-defined] # noqa: F821 - what is tested
 def two_contexts(a: ToolContext, b: ToolContext) -> None: ...
+def dunder(__struct_fields__: int) -> None: ...
+def default_of_another_type(a: int = None) -> None: ...  # type: ignore[assignment] # noqa: RUF013 - what is tested
+def default_that_is_no_json(a: Any = len) -> None: ...
+def default_that_is_no_number(a: float = float("nan")) -> None: ...
+def default_that_is_no_text(a: str = "\ud800") -> None: ...
 def generator() -> Any:
     yield 1
 
@@ -157,6 +173,11 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     (ambiguous, {}, "'a' has a type that JSON cannot carry"),
     (unresolved, {}, "annotation cannot be resolved"),
     (two_contexts, {}, "two ToolContext parameters, 'a' and 'b'"),
+    (dunder, {}, "'__struct_fields__' begins with two underscores"),
+    (default_of_another_type, {}, "'a' has a default that does not fit its annotation: Expected `int`, got `null`"),
+    (default_that_is_no_json, {}, "'a' has a default that does not fit its annotation"),
+    (default_that_is_no_number, {}, "'a' has a default that does not fit its annotation"),
+    (default_that_is_no_text, {}, "'a' has a default that does not fit its annotation"),
     (generator, {}, "is a generator"),
     (async_generator, {}, "is a generator"),
     (lambda: None, {}, "the name must be"),

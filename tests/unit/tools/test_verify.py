@@ -10,7 +10,7 @@ import pytest
 
 from geartrain.limits import Limits
 from geartrain.testing import settle
-from geartrain.tools import Done, NotDone, Outcome, ThreadPool, ToolContext, Unknown, tool, verify
+from geartrain.tools import Done, NotDone, ThreadPool, ToolContext, Unknown, tool, verify
 
 
 @pytest.fixture
@@ -40,15 +40,24 @@ async def test_an_answer_is_handed_on(answer: Any, asynchronous: bool, threads: 
     assert await asked(on_the_loop if asynchronous else on_a_thread, threads) == answer
 
 
-async def test_what_was_done_comes_as_an_outcome(threads: ThreadPool) -> None:
+async def test_what_was_done_comes_as_the_text_for_the_model(threads: ThreadPool) -> None:
     def function(arguments: dict[str, Any], context: ToolContext) -> Done:
         return Done({"n": arguments["n"], "key": context.idempotency_key})
 
-    answer = await asked(function, threads, {"n": 1})
+    assert await asked(function, threads, {"n": 1}) == Done('{"n":1,"key":"k"}')
 
-    assert isinstance(answer, Done)
-    assert isinstance(answer.result, Outcome)
-    assert answer.result.text == '{"n":1,"key":"k"}'
+
+async def test_what_was_done_is_shown_by_the_present_of_the_tool(threads: ThreadPool) -> None:
+    @tool(verify=lambda _arguments, _context: Done({"shown": 1, "secret": 2}), present=lambda value: value["shown"])
+    async def write() -> None: ...
+
+    assert await verify(write, {}, ToolContext(), limits=Limits(), threads=threads) == Done("1")
+
+
+async def test_a_reason_is_cleaned_and_cut(threads: ThreadPool) -> None:
+    answer = await asked(lambda _arguments, _context: Unknown("\0" + "x" * 10_000), threads)
+
+    assert answer == Unknown("\\x00" + "x" * 499)
 
 
 @pytest.mark.parametrize("error", [ValueError("v"), SystemExit(), KeyboardInterrupt(), asyncio.CancelledError()])
@@ -68,7 +77,7 @@ async def test_a_verify_that_raises_does_not_know(
     assert type(error).__name__ in answer.reason
 
 
-@pytest.mark.parametrize("nonsense", [None, True, "done", Done, [NotDone()]])
+@pytest.mark.parametrize("nonsense", [None, True, "done", Done, [NotDone()], Unknown(None)])
 async def test_an_answer_that_is_none_of_the_three_is_not_knowing(nonsense: Any, threads: ThreadPool) -> None:
     answer = await asked(lambda _arguments, _context: nonsense, threads)
 
