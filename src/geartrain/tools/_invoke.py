@@ -64,7 +64,7 @@ async def invoke(
     tries = 0
     while True:
         tries += 1
-        outcome, may_retry = await _tried(tool, arguments, context, limits, threads, began)
+        outcome, may_retry = await _tried(tool, arguments, context, limits=limits, threads=threads, began=began)
         if not may_retry or tries > tool.retries or not tool.repeatable or being_cancelled():
             return msgspec.structs.replace(outcome, tries=tries)
         await asyncio.sleep(min(BACKOFF_SECONDS * 2 ** (tries - 1), BACKOFF_SECONDS_MAX))
@@ -74,6 +74,7 @@ async def _tried(
     tool: Tool,
     arguments: Mapping[str, Any],
     context: ToolContext,
+    *,
     limits: Limits,
     threads: ThreadPool,
     began: Callable[[], None],
