@@ -22,13 +22,27 @@ from geartrain.machine._events import (
 from geartrain.machine._moves import arguments_problem, deny, doubt, go_on, leave_in_doubt, let_through, not_done
 from geartrain.machine._run import Call
 from geartrain.machine._shorten import brief
-from geartrain.machine._states import ENDED, FAILURES, CallStatus, HoldKind, ReasonCode, ResultStatus, RunState
+from geartrain.machine._states import (
+    APPROVED,
+    ASKED,
+    ENDED,
+    FAILURES,
+    IN_DOUBT,
+    RUNNING,
+    STARTED,
+    UNDECIDED,
+    VERIFYING,
+    CallStatus,
+    HoldKind,
+    ReasonCode,
+    ResultStatus,
+    RunState,
+)
 from geartrain.machine._values import CallResult, PermissionDecision, RequestedCall, Verdict
 
 REMEMBERED_KEPT = 100
 _BY_PERSON = ("approved", "denied", "expired")
 _NOT_SEEN = (ResultStatus.TIMED_OUT, ResultStatus.CANCELLED, ResultStatus.IN_DOUBT)
-_WAITING_FOR_POLICY = (CallStatus.PROPOSED, CallStatus.APPROVED)
 
 
 def _moved(draft: Draft) -> None:
@@ -58,7 +72,7 @@ def on_permissions(draft: Draft, event: PermissionsEvaluated) -> None:
     """Apply the policy's verdicts to the calls that waited for them; a denial that ends the run ends this too."""
     if event.evaluation and event.evaluation != draft.run.evaluations + 1:
         raise Refused(f"evaluation {event.evaluation} is not awaited", duplicate=True)
-    waiting = {call.id for call in draft.run.calls if call.status in _WAITING_FOR_POLICY}
+    waiting = {call.id for call in draft.run.calls if call.status in UNDECIDED}
     verdicts = {verdict.call_id: verdict for verdict in event.verdicts if verdict.call_id in waiting}
     if not verdicts:
         raise Refused("no call waits for these verdicts", duplicate=True)
@@ -105,7 +119,7 @@ def _apply(draft: Draft, call: Call, verdict: Verdict) -> None:
             _record(draft, call, "ask", by, verdict.reason)
             expires_at = draft.now + draft.spec.limits.approval_expiry_seconds
             reason = brief(verdict.reason or verdict.error)
-            draft.set_call(call, status=CallStatus.ASKED, expires_at=expires_at, reason=reason)
+            draft.set_call(call, status=ASKED, expires_at=expires_at, reason=reason)
             draft.hold(HoldKind.APPROVAL, call.id, reason)
 
 
@@ -136,7 +150,7 @@ def on_decided(draft: Draft, event: ApprovalDecided) -> None:
     if event.remember:
         newest = draft.run.permission_decisions[-1]
         draft.set(remembered=(*draft.run.remembered, newest)[-REMEMBERED_KEPT:])
-    draft.set_call(call, status=CallStatus.APPROVED, approved=True, expires_at=None)
+    draft.set_call(call, status=APPROVED, approved=True, expires_at=None)
     draft.lift(lambda hold: hold.call_id == call.id)
     _moved(draft)
 
@@ -144,7 +158,7 @@ def on_decided(draft: Draft, event: ApprovalDecided) -> None:
 def _asked(draft: Draft, call_id: str) -> Call:
     """Return the call if it waits for a decision; otherwise say what was decided, if anything was."""
     call = draft.run.call(call_id)
-    if call is not None and call.status is CallStatus.ASKED:
+    if call is not None and call.status is ASKED:
         return call
     decisions = [d for d in draft.run.permission_decisions if d.call_id == call_id and d.decision != "ask"]
     if decisions:
@@ -167,10 +181,10 @@ def on_expired(draft: Draft, event: ApprovalExpired) -> None:
 
 def on_tool_started(draft: Draft, event: ToolStarted) -> None:
     """Journal that a write is about to start."""
-    call = draft.need_call(event.call_id, CallStatus.RUNNING)
+    call = draft.need_call(event.call_id, RUNNING)
     if call.attempt != event.attempt or not call.barrier:
         raise Refused(f"attempt {event.attempt} of call {call.id!r} is not awaited as a write")
-    draft.set_call(call, status=CallStatus.STARTED)
+    draft.set_call(call, status=STARTED)
 
 
 def on_tool_finished(draft: Draft, event: ToolFinished) -> None:
@@ -178,9 +192,9 @@ def on_tool_finished(draft: Draft, event: ToolFinished) -> None:
     call = _awaited(draft, event.call_id, event.attempt)
     if call.sub_agent:
         raise Refused(f"call {call.id!r} is a sub-agent's: its run's end is awaited")
-    if call.status is CallStatus.RUNNING and call.barrier and event.status is ResultStatus.OK:
+    if call.status is RUNNING and call.barrier and event.status is ResultStatus.OK:
         raise Refused(f"the write {call.id!r} was not journalled as started")
-    if call.status is CallStatus.VERIFYING and event.verdict == "not_done":
+    if call.status is VERIFYING and event.verdict == "not_done":
         not_done(draft, call)
     elif _unseen(call, event):
         doubt(draft, call, event.text)
@@ -204,7 +218,7 @@ def _unseen(call: Call, event: ToolFinished) -> bool:
 
 
 def _awaited(draft: Draft, call_id: str, attempt: int) -> Call:
-    call = draft.need_call(call_id, CallStatus.RUNNING, CallStatus.STARTED, CallStatus.VERIFYING)
+    call = draft.need_call(call_id, RUNNING, STARTED, VERIFYING)
     if call.attempt != attempt:
         raise Refused(f"attempt {attempt} of call {call_id!r} is not awaited ({call.attempt} is)", duplicate=True)
     return call
@@ -212,7 +226,7 @@ def _awaited(draft: Draft, call_id: str, attempt: int) -> Call:
 
 def on_in_doubt(draft: Draft, event: WriteInDoubt) -> None:
     """Deal with a started write whose outcome was not seen."""
-    call = draft.need_call(event.call_id, CallStatus.STARTED, CallStatus.VERIFYING)
+    call = draft.need_call(event.call_id, STARTED, VERIFYING)
     if call.attempt != event.attempt:
         raise Refused(f"attempt {event.attempt} of call {call.id!r} is not awaited ({call.attempt} is)", duplicate=True)
     doubt(draft, call, event.reason)
@@ -221,14 +235,14 @@ def on_in_doubt(draft: Draft, event: WriteInDoubt) -> None:
 
 def on_settled(draft: Draft, event: CallSettled) -> None:
     """Take a person's word for whether a write was done."""
-    call = draft.need_call(event.call_id, CallStatus.IN_DOUBT)
+    call = draft.need_call(event.call_id, IN_DOUBT)
     by = event.by or event.source
     if event.done:
         text = event.text or "done, as found afterwards"
         draft.finish_call(call, CallResult(status=ResultStatus.OK, text=text, size=len(text), by=by))
     elif event.not_done == "run":
         _record(draft, call, "approved", by, event.text)
-        draft.set_call(call, status=CallStatus.APPROVED, attempt=call.attempt + 1, approved=True, doubted=False)
+        draft.set_call(call, status=APPROVED, attempt=call.attempt + 1, approved=True, doubted=False)
         draft.lift(lambda hold: hold.call_id == call.id)
     elif event.not_done == "skip":
         text = event.text or "it was not done, and is not to be"
@@ -245,7 +259,7 @@ def on_answered(draft: Draft, event: CallAnswered) -> None:
         raise Refused(f"call {event.call_id!r} is not open")
     if call.result is not None:
         raise Refused(f"call {call.id!r} already has its result ({call.result.status})", duplicate=True)
-    if call.status in (CallStatus.STARTED, CallStatus.VERIFYING) and not call.external:
+    if call.status in (STARTED, VERIFYING) and not call.external:
         raise Refused(f"the write {call.id!r} has started; its outcome is awaited")
     result = CallResult(status=event.status, text=event.text, size=len(event.text), by=event.by or event.source)
     draft.finish_call(call, result)
@@ -256,7 +270,7 @@ def on_answered(draft: Draft, event: CallAnswered) -> None:
 
 def on_sub_agent_ended(draft: Draft, event: SubAgentEnded) -> None:
     """Take a sub-agent's end for the result of its call; a failed one is an observation with its code."""
-    call = draft.need_call(event.call_id, CallStatus.RUNNING)
+    call = draft.need_call(event.call_id, RUNNING)
     if not call.sub_agent:
         raise Refused(f"call {call.id!r} is no sub-agent's")
     charge(draft, event.usage, 0)

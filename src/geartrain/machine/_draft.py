@@ -9,7 +9,17 @@ from msgspec.structs import replace
 from geartrain.machine._run import Call, Run
 from geartrain.machine._shorten import brief, shortened
 from geartrain.machine._spec import AgentSpec
-from geartrain.machine._states import ENDED, IN_PROGRESS, STOPPING, CallStatus, HoldKind, RunState
+from geartrain.machine._states import (
+    ALLOWED,
+    DONE,
+    ENDED,
+    IN_PROGRESS,
+    RUNNING,
+    STOPPING,
+    CallStatus,
+    HoldKind,
+    RunState,
+)
 from geartrain.machine._values import CallResult, Hold, PermissionDecision
 
 # Decisions kept in the run itself; all of them are in the journal.
@@ -61,7 +71,7 @@ class Draft:
         room = self.spec.context.result_bytes
         if len(result.text) > room:
             result = replace(result, text=shortened(result.text, room), size=max(result.size, len(result.text)))
-        self.set_call(call, status=CallStatus.DONE, result=result)
+        self.set_call(call, status=DONE, result=result)
         if self.run.holds:
             self.lift(lambda hold: hold.call_id == call.id)
         if len(self.run.calls) > 1 and self.spec.consult == "each_result":
@@ -89,8 +99,8 @@ class Draft:
     def take_back_writes(self) -> None:
         """Make writes that were to start, and have not been journalled as started, wait again."""
         for call in self.run.calls:
-            if call.status is CallStatus.RUNNING and call.barrier:
-                self.set_call(call, status=CallStatus.ALLOWED)
+            if call.status is RUNNING and call.barrier:
+                self.set_call(call, status=ALLOWED)
 
     def lift(self, which: Any) -> bool:
         """Take away the holds for which *which* is true; return whether there were any."""

@@ -29,7 +29,22 @@ from geartrain.machine._draft import Draft
 from geartrain.machine._ending import check_budget, end, fail, over_budget, reached, wrap_up
 from geartrain.machine._run import Call
 from geartrain.machine._shorten import brief, shortened
-from geartrain.machine._states import CallStatus, HoldKind, ReasonCode, ResultStatus, RunState
+from geartrain.machine._states import (
+    ALLOWED,
+    APPROVED,
+    AWAITING_INPUT,
+    DONE,
+    IN_DOUBT,
+    PROPOSED,
+    RUNNING,
+    STARTED,
+    UNDECIDED,
+    VERIFYING,
+    HoldKind,
+    ReasonCode,
+    ResultStatus,
+    RunState,
+)
 from geartrain.machine._values import CallResult, Message, RequestedCall, ToolCall
 
 HANDOFF_PREFIX = "hand_off_to_"
@@ -146,8 +161,8 @@ def go_on(draft: Draft) -> None:
 def ask_policy_again(draft: Draft, *, writes_only: bool = False) -> None:
     """Have what was allowed and has not started checked by the policy in force now; approvals stay valid."""
     for call in draft.run.calls:
-        if call.status is CallStatus.ALLOWED and not call.ask_user and (call.barrier or not writes_only):
-            status = CallStatus.APPROVED if call.approved else CallStatus.PROPOSED
+        if call.status is ALLOWED and not call.ask_user and (call.barrier or not writes_only):
+            status = APPROVED if call.approved else PROPOSED
             draft.set_call(call, status=status)
 
 
@@ -262,7 +277,7 @@ def _opened(draft: Draft, call: Call, request: RequestedCall) -> Call:
         external=tool.external,
         ask_user=ask_user,
         timeout_seconds=tool.timeout_seconds,
-        status=CallStatus.ALLOWED if ask_user else CallStatus.PROPOSED,
+        status=ALLOWED if ask_user else PROPOSED,
     )
 
 
@@ -286,9 +301,7 @@ def arguments_problem(request: RequestedCall) -> str:
 
 
 def _done(call: Call, status: ResultStatus, text: str) -> Call:
-    return msgspec.structs.replace(
-        call, status=CallStatus.DONE, result=CallResult(status=status, text=text, size=len(text))
-    )
+    return msgspec.structs.replace(call, status=DONE, result=CallResult(status=status, text=text, size=len(text)))
 
 
 def _count_failures(draft: Draft, calls: list[Call]) -> None:
@@ -306,8 +319,8 @@ def settle_calls(draft: Draft) -> None:
     run = draft.run
     if run.ending is not None:
         return
-    undecided = any(call.status in (CallStatus.PROPOSED, CallStatus.APPROVED) for call in run.calls)
-    if all(call.status is CallStatus.DONE for call in run.calls):
+    undecided = any(call.status in UNDECIDED for call in run.calls)
+    if all(call.status is DONE for call in run.calls):
         observe(draft)
     elif run.unconsulted and not run.wrapping_up and not draft.stopped:
         to_model(draft)
@@ -330,20 +343,20 @@ def _issue(draft: Draft) -> None:
 
     What this very event used up is looked at first: nothing starts in the step that reaches a limit.
     """
-    if not any(call.status is CallStatus.ALLOWED for call in draft.run.calls):
+    if not any(call.status is ALLOWED for call in draft.run.calls):
         return
     check_budget(draft)
     if draft.stopped or draft.run.ending is not None:
         return
     all_before_done = True
     for call in draft.run.calls:
-        done = call.status is CallStatus.DONE
-        if call.status is CallStatus.ALLOWED and (all_before_done or not call.barrier):
+        done = call.status is DONE
+        if call.status is ALLOWED and (all_before_done or not call.barrier):
             if call.ask_user:
-                draft.set_call(call, status=CallStatus.AWAITING_INPUT)
+                draft.set_call(call, status=AWAITING_INPUT)
                 draft.hold(HoldKind.INPUT, call.id)
             else:
-                draft.set_call(call, status=CallStatus.RUNNING)
+                draft.set_call(call, status=RUNNING)
         if call.barrier and not done:
             return
         all_before_done = all_before_done and done
@@ -396,14 +409,14 @@ def let_through(draft: Draft, call: Call) -> None:
     """Allow a call, if the budget of tool calls has room for it; allowed again, it counts once."""
     limit = draft.run.budget.max_tool_calls
     if call.counted:
-        draft.set_call(call, status=CallStatus.ALLOWED)
+        draft.set_call(call, status=ALLOWED)
         return
     if not isinstance(limit, Unlimited) and draft.run.tool_calls >= limit:
         text = f"{ReasonCode.TOOL_CALL_BUDGET_EXCEEDED}: {limit} tool calls are used up"
         draft.finish_call(call, CallResult(status=ResultStatus.REFUSED, text=text, size=len(text)))
         return
     draft.set(tool_calls=draft.run.tool_calls + 1)
-    draft.set_call(call, status=CallStatus.ALLOWED, counted=True)
+    draft.set_call(call, status=ALLOWED, counted=True)
 
 
 def deny(draft: Draft, call: Call, code: ReasonCode, reason: str, by: str) -> None:
@@ -426,17 +439,17 @@ def doubt(draft: Draft, call: Call, reason: str) -> None:
     if draft.run.ending is not None:
         text = f"its outcome is not known: {reason}"
         draft.finish_call(call, CallResult(status=ResultStatus.IN_DOUBT, text=text, size=len(text)))
-    elif call.status is CallStatus.STARTED and call.idempotent and call.attempt < draft.spec.limits.write_attempts:
-        draft.set_call(call, status=CallStatus.ALLOWED, attempt=call.attempt + 1, reason=reason, doubted=True)
-    elif call.status is CallStatus.STARTED and call.verify:
-        draft.set_call(call, status=CallStatus.VERIFYING, reason=reason)
+    elif call.status is STARTED and call.idempotent and call.attempt < draft.spec.limits.write_attempts:
+        draft.set_call(call, status=ALLOWED, attempt=call.attempt + 1, reason=reason, doubted=True)
+    elif call.status is STARTED and call.verify:
+        draft.set_call(call, status=VERIFYING, reason=reason)
     else:
         leave_in_doubt(draft, call, reason)
 
 
 def leave_in_doubt(draft: Draft, call: Call, reason: str) -> None:
     """Have a person settle whether a write was done."""
-    draft.set_call(call, status=CallStatus.IN_DOUBT, reason=brief(reason), expires_at=None)
+    draft.set_call(call, status=IN_DOUBT, reason=brief(reason), expires_at=None)
     draft.hold(HoldKind.IN_DOUBT, call.id, reason)
 
 
@@ -446,7 +459,7 @@ def not_done(draft: Draft, call: Call) -> None:
         text = "the write was not done"
         draft.finish_call(call, CallResult(status=ResultStatus.NOT_STARTED, text=text, size=len(text)))
     elif call.attempt < draft.spec.limits.write_attempts:
-        draft.set_call(call, status=CallStatus.ALLOWED, attempt=call.attempt + 1, doubted=False)
+        draft.set_call(call, status=ALLOWED, attempt=call.attempt + 1, doubted=False)
     else:
         text = f"the write was not done in {call.attempt} attempts; the last: {call.reason}"
         draft.finish_call(call, CallResult(status=ResultStatus.ERROR, text=text, size=len(text)))
@@ -459,14 +472,14 @@ def lose_progress(draft: Draft) -> None:
     Sub-agents and external calls go on elsewhere and are not lost. Writes that have not started are checked again.
     """
     for call in draft.run.calls:
-        if call.sub_agent or (call.external and call.status is not CallStatus.VERIFYING):
+        if call.sub_agent or (call.external and call.status is not VERIFYING):
             continue
-        if call.status is CallStatus.STARTED:
+        if call.status is STARTED:
             doubt(draft, call, "the process that ran it is gone")
-        elif call.status is CallStatus.VERIFYING:
+        elif call.status is VERIFYING:
             draft.set_call(call, attempt=call.attempt + 1, since=draft.now)
-        elif call.status is CallStatus.RUNNING and draft.run.ending is not None:
+        elif call.status is RUNNING and draft.run.ending is not None:
             text = "the process that ran it is gone, and the run is ending"
             draft.finish_call(call, CallResult(status=ResultStatus.CANCELLED, text=text, size=len(text)))
-        elif call.status is CallStatus.RUNNING:
-            draft.set_call(call, status=CallStatus.ALLOWED, attempt=call.attempt + 1)
+        elif call.status is RUNNING:
+            draft.set_call(call, status=ALLOWED, attempt=call.attempt + 1)

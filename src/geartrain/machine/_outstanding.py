@@ -20,11 +20,20 @@ from geartrain.machine._commands import (
 from geartrain.machine._events import ApprovalExpired, DeadlinePassed, Event, GraceElapsed, TimerFired
 from geartrain.machine._run import Call, Run
 from geartrain.machine._spec import AgentSpec, StepLimits
-from geartrain.machine._states import ENDED, STOPPING, CallStatus, HoldKind, RunState
+from geartrain.machine._states import (
+    ASKED,
+    ENDED,
+    IN_PROGRESS,
+    STARTED,
+    STOPPING,
+    UNDECIDED,
+    VERIFYING,
+    HoldKind,
+    RunState,
+)
 
 EXTERNAL = "external"
 WRAP_UP_TOKENS = 1_024
-_UNDECIDED = (CallStatus.PROPOSED, CallStatus.APPROVED)
 
 
 def outstanding(run: Run) -> tuple[Command, ...]:
@@ -63,32 +72,32 @@ def _call_model(run: Run) -> CallModel:
 
 
 def _for_calls(run: Run) -> Iterator[Command]:
-    stopped = any(hold.kind in STOPPING for hold in run.holds)
-    undecided = tuple(call.id for call in run.calls if call.status in _UNDECIDED)
-    if undecided and not stopped and run.state is not RunState.SUSPENDED:
+    undecided = tuple([call.id for call in run.calls if call.status in UNDECIDED])
+    if undecided and run.state is not RunState.SUSPENDED and not any(hold.kind in STOPPING for hold in run.holds):
         number = run.evaluations + 1
         key = effect_key(f"t{run.turn_count}.policy", number)
         yield EvaluatePermissions(key=key, call_ids=undecided, evaluation=number)
     for call in run.calls:
-        match call.status:
-            case CallStatus.RUNNING if call.sub_agent:
-                yield StartSubAgent(key=call.id, call_id=call.id, agent=call.tool, arguments=call.arguments)
-            case CallStatus.RUNNING | CallStatus.STARTED | CallStatus.VERIFYING:
-                yield run_call(call)
-            case CallStatus.ASKED:
-                yield AnnounceApproval(key=f"{call.id}.ask", call_id=call.id)
+        if call.status is ASKED:
+            yield AnnounceApproval(key=f"{call.id}.ask", call_id=call.id)
+        elif call.status not in IN_PROGRESS:
+            continue
+        elif call.sub_agent:
+            yield StartSubAgent(key=call.id, call_id=call.id, agent=call.tool, arguments=call.arguments)
+        else:
+            yield run_call(call)
 
 
 def _awaited_while_ending(run: Run) -> Iterator[Command]:
     """Yield the started writes: they may finish within the grace; reads and everything else are cancelled."""
     for call in run.calls:
-        if call.status in (CallStatus.STARTED, CallStatus.VERIFYING):
+        if call.status is STARTED or call.status is VERIFYING:
             yield run_call(call)
 
 
 def run_call(call: Call) -> RunCall:
     """Return the command that runs, or verifies, *call*."""
-    verifying = call.status is CallStatus.VERIFYING
+    verifying = call.status is VERIFYING
     return RunCall(
         key=effect_key(f"{call.id}.verify" if verifying else call.id, call.attempt),
         call_id=call.id,
@@ -104,7 +113,7 @@ def run_call(call: Call) -> RunCall:
 
 def call_dwells_until(call: Call, limits: StepLimits) -> float | None:
     """Return until when a call's answer may be awaited before it counts as lost, or None for no such time."""
-    if call.sub_agent or call.status not in (CallStatus.RUNNING, CallStatus.STARTED, CallStatus.VERIFYING):
+    if call.sub_agent or call.status not in IN_PROGRESS:
         return None
     return call.since + call.timeout_seconds + (0.0 if call.external else limits.dwell_seconds)
 
@@ -146,7 +155,7 @@ def _alarms(run: Run, spec: AgentSpec) -> Iterator[tuple[float, str, str]]:
     if run.deadline is not None:
         yield run.deadline, "deadline", ""
     for call in run.calls:
-        if call.status is CallStatus.ASKED and call.expires_at is not None:
+        if call.status is ASKED and call.expires_at is not None:
             yield call.expires_at, "approval", call.id
     if run.resume_at is not None:
         yield run.resume_at, "back_off", ""
