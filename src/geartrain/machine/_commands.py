@@ -13,7 +13,7 @@ import msgspec
 from geartrain.machine._states import RunState
 
 
-class CommandBase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class CommandBase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True, gc=False):
     """What every command has: the key of its effect, unique within the run."""
 
     key: str

@@ -24,7 +24,7 @@ from geartrain.machine._values import (
 )
 
 
-class EventBase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True):
+class EventBase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True, gc=False):
     """What every event has."""
 
     id: str

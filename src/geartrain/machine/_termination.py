@@ -17,7 +17,7 @@ from geartrain.machine._states import ReasonCode
 CLOCK_GRAIN: Final = 1e-6
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
+class Measured(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What conditions look at: how much a run has used so far, and whether it is about to ask the model."""
 
     before_call: bool = True

@@ -12,8 +12,11 @@ import msgspec
 from geartrain.machine._states import ErrorKind, HoldKind, ReasonCode, ResultStatus, RunState
 
 
-class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The base of every stored value: frozen, named fields, defaults left out of the JSON."""
+class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The base of every stored value: frozen, named fields, defaults left out of the JSON.
+
+    Values hold JSON data and other values, so they are never part of a cycle: the garbage collector need not look.
+    """
 
 
 class Usage(Value, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 
-class StoredEvent(msgspec.Struct, frozen=True, kw_only=True):
+class StoredEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One event as it is stored.
 
     `path` holds the states that the event led through, joined by `>`, so that a replay which goes another way
@@ -35,7 +35,7 @@ class StoredEvent(msgspec.Struct, frozen=True, kw_only=True):
     checkpointed: bool = False
 
 
-class Head(msgspec.Struct, frozen=True, kw_only=True):
+class Head(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What can be asked of many runs at once without reading their journals.
 
     `live` runs are moved by the runtime as soon as it opens; the others rest (suspended) or are over (`ended`).
@@ -58,7 +58,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
 
 
-class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
+class Outgoing(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An event for another run, written with the entry that causes it and kept until that run has appended it.
 
     `id` is the event's own id: sending the same one to the same run again changes nothing, whether it still waits
@@ -72,7 +72,7 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
 
 
-class InboxItem(msgspec.Struct, frozen=True, kw_only=True):
+class InboxItem(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An `Outgoing` event waiting for its receiver, by the number the store gave it."""
 
     number: int
@@ -83,7 +83,7 @@ class InboxItem(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What one run wants written: events `expected + 1 …`, the head they lead to, and what goes with them.
 
     `expected` is the number of the run's last event (0 for a new run). `specs` and `artifacts` are stored once by
