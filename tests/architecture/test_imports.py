@@ -27,6 +27,7 @@ ROOMS: dict[str, set[str]] = {
     "orchestrator": {*GROUND, "machine", "models", "tools", "runtime"},
     "http": {*UP_TO_RUNTIME, "orchestrator", FRONT_DOOR},
     "cli": {*UP_TO_RUNTIME, "orchestrator", "http", FRONT_DOOR},
+    "__main__": {"cli"},
     "testing": {*UP_TO_RUNTIME, "orchestrator", FRONT_DOOR},
     FRONT_DOOR: {*UP_TO_RUNTIME, "orchestrator"},
 }

@@ -1,0 +1,119 @@
+"""Asking the person at the terminal whether a call may run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import termios
+from contextlib import suppress
+from enum import StrEnum
+from typing import Final
+
+from geartrain.cli._screen import Screen
+from geartrain.cli._text import counted, one_line, safe
+from geartrain.runtime import OpenCall
+
+_PREVIEW_LINES: Final = 12
+_PREVIEW_WIDTH: Final = 120
+_QUESTION: Final = "Allow this call? [y]es, [N]o, [v]iew all of it, [l]ater: "
+
+
+class Answer(StrEnum):
+    """What the person said."""
+
+    YES = "yes"
+    NO = "no"
+    VIEW = "view"
+    LATER = "later"
+
+
+def answer_of(line: str | None) -> Answer | None:
+    """Return what a typed line means: nothing typed is no, the end of the input is later, nonsense is None."""
+    if line is None:
+        return Answer.LATER
+    word = line.strip().lower()
+    return Answer.NO if not word else next((a for a in Answer if word in (a.value, a.value[0])), None)
+
+
+def described(call: OpenCall, *, whole: bool = False) -> list[str]:
+    """Return what the person should see before deciding: the tool, why it is asked about, and its arguments."""
+    lines = [f"approval needed: {safe(call.tool)} ({call.call_id})"]
+    if call.reason:
+        lines.append(f"  {one_line(call.reason, 200)}")
+    try:
+        values = json.loads(call.arguments)
+    except ValueError:
+        values = None
+    if not isinstance(values, dict):
+        return [*lines, *_block("arguments", call.arguments, whole=whole)]
+    for name, value in values.items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        lines += _block(one_line(str(name)), text, whole=whole)
+    return lines
+
+
+def _block(name: str, text: str, *, whole: bool) -> list[str]:
+    rows = safe(text).split("\n")
+    if len(rows) == 1 and len(rows[0]) <= _PREVIEW_WIDTH:
+        return [f"  {name}: {rows[0]}"]
+    head = f"  {name}: {counted(len(text.encode('utf-8', 'replace')), 'byte')}, {counted(len(rows), 'line')}"
+    if whole:
+        return [head, *(f"    | {row}" for row in rows)]
+    shown = [f"    | {row if len(row) <= _PREVIEW_WIDTH else row[: _PREVIEW_WIDTH - 1] + '…'}" for row in rows]
+    more = [f"    … {counted(len(rows) - _PREVIEW_LINES, 'more line')}"] if len(rows) > _PREVIEW_LINES else []
+    return [head, *shown[:_PREVIEW_LINES], *more]
+
+
+class Approver:
+    """The person at this terminal."""
+
+    __slots__ = ("_screen",)
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+
+    async def ask(self, call: OpenCall) -> Answer:
+        """Ask until there is an answer; the end of the input is "later". If cancelled, nothing was decided."""
+        for line in described(call):
+            self._screen.say(line, "bold" if line[0] != " " else "")
+        while True:
+            said = answer_of(await self._line())
+            if said is Answer.VIEW:
+                for line in described(call, whole=True):
+                    self._screen.say(line)
+            elif said is not None:
+                return said
+
+    async def _line(self) -> str | None:
+        """Return the next line typed, None at the end of the input."""
+        descriptor = sys.stdin.fileno()
+        # What was typed before the question could be seen is no answer to it.
+        with suppress(termios.error):
+            termios.tcflush(descriptor, termios.TCIFLUSH)
+        sys.stderr.write(_QUESTION)
+        sys.stderr.flush()
+        loop = asyncio.get_running_loop()
+        ready: asyncio.Future[None] = loop.create_future()
+        # Read on the loop and not in a thread: Ctrl-C could not end a thread that waits for the terminal.
+        loop.add_reader(descriptor, _set_once, ready)
+        try:
+            await ready
+        except asyncio.CancelledError:
+            sys.stderr.write("\n")
+            raise
+        finally:
+            loop.remove_reader(descriptor)
+        try:
+            data = os.read(descriptor, 4096)
+        except OSError:  # the terminal is gone
+            data = b""
+        if not data:
+            sys.stderr.write("\n")
+        return data.decode("utf-8", "replace") if data else None
+
+
+def _set_once(ready: asyncio.Future[None]) -> None:
+    if not ready.done():
+        ready.set_result(None)

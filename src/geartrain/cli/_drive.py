@@ -1,0 +1,150 @@
+"""Driving one run to rest: open its store, do one thing to it, show what happens, leave."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+import anyio
+
+from geartrain.cli._agents import Cast
+from geartrain.cli._approver import Answer, Approver
+from geartrain.cli._interruption import Interruption
+from geartrain.cli._screen import Screen
+from geartrain.cli._stores import Place
+from geartrain.cli._timeline import line_of
+from geartrain.errors import GeartrainError, RunNotFound
+from geartrain.machine import HoldKind, RunState
+from geartrain.runtime import OpenCall, RunSnapshot, Runtime, Watch, open_reader
+from geartrain.trace import TraceRecord
+
+Act = Callable[[Runtime], Awaitable[object]]
+
+# What is told while a run is driven, with its colour; `show` tells the rest.
+_TOLD: Final = {
+    "state_transition": "cyan",
+    "tool_call_requested": "",
+    "approval_requested": "yellow",
+    "approval_decided": "yellow",
+    "tool_call_finished": "dim",
+    "write_in_doubt": "red",
+    "call_settled": "yellow",
+    "input_received": "",
+    "run_recovered": "yellow",
+    "run_quarantined": "red",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run of one store, who drives it, with which agents, and who is asked if somebody can be."""
+
+    place: Place
+    run_id: str
+    cast: Cast
+    by: str
+    screen: Screen
+    approver: Approver | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Driven:
+    """How far a run came (None: it was not even started), and the signal that broke the driving off, if one did."""
+
+    snapshot: RunSnapshot | None
+    signal: int | None = None
+
+
+async def drive(job: Job, act: Act) -> Driven:
+    """Do *act*, and wait until the run has ended or waits for somebody; other runs of the store are left alone.
+
+    A signal closes the store in order: no run ends because of it.
+
+    Raises:
+        StoreBusy: Another process owns the store.
+        EventRefused: The run cannot take what *act* brings.
+    """
+    snapshot: RunSnapshot | None = None
+    with Interruption() as interruption:
+        async with Runtime.open(
+            job.place.path, agents=job.cast.agents.values(), policy=job.cast.policy, recover="none"
+        ) as runtime:
+            with anyio.CancelScope() as scope:
+                interruption.guard(scope)
+                snapshot = await _to_rest(runtime, job, act)
+        if snapshot is not None:
+            return Driven(snapshot)
+        return Driven(await _stored(job), interruption.signal)
+
+
+async def _stored(job: Job) -> RunSnapshot | None:
+    try:
+        async with open_reader(job.place.path) as reader:
+            return await reader.snapshot(job.run_id)
+    except RunNotFound:
+        return None
+
+
+async def _to_rest(runtime: Runtime, job: Job, act: Act) -> RunSnapshot:
+    rest = await _leg(runtime, job, act)
+    while job.approver is not None and (call := _to_ask_about(rest)) is not None:
+        said = await job.approver.ask(call)
+        if said is Answer.LATER:
+            break
+        rest = await _leg(runtime, job, _decision(job, call, approved=said is Answer.YES))
+    return rest
+
+
+def _decision(job: Job, call: OpenCall, *, approved: bool) -> Act:
+    async def act(runtime: Runtime) -> None:
+        handle = await runtime.get(job.run_id)
+        if approved:
+            await handle.approve(call.call_id, by=job.by, arguments_digest=call.arguments_digest)
+        else:
+            await handle.deny(call.call_id, by=job.by)
+
+    return act
+
+
+def _to_ask_about(rest: RunSnapshot) -> OpenCall | None:
+    """Return the first call that waits for approval, if nothing but approvals keeps the run from going on."""
+    kinds = {hold.partition("(")[0] for hold in rest.holds}
+    if rest.state != RunState.SUSPENDED or kinds != {HoldKind.APPROVAL}:
+        return None
+    return next((call for call in rest.waiting if call.waits_for == HoldKind.APPROVAL), None)
+
+
+async def _leg(runtime: Runtime, job: Job, act: Act) -> RunSnapshot:
+    """Do *act* and wait until the run rests, telling meanwhile what happens."""
+    watch = runtime.watch(job.run_id)
+    rest: RunSnapshot | GeartrainError
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_tell, watch, job.screen)
+        try:
+            await act(runtime)
+            rest = await (await runtime.get(job.run_id)).wait_at_rest()
+        except GeartrainError as error:  # a task group would wrap it
+            rest = error
+        finally:
+            watch.close()
+    if isinstance(rest, GeartrainError):
+        raise rest
+    return rest
+
+
+async def _tell(watch: Watch, screen: Screen) -> None:
+    async for record in watch:
+        tell(record, screen)
+    if watch.dropped:
+        screen.tell(f"… {watch.dropped:,} more records than could be shown; `geartrain show` has them all")
+
+
+def tell(record: TraceRecord, screen: Screen) -> None:
+    """Tell a record of a run that is being driven, if it is of a kind that is told."""
+    style = _TOLD.get(record.event)
+    if record.event == "run_started":
+        screen.tell(RunState.CREATED, _TOLD["state_transition"])
+    elif style is not None:
+        indent = "" if record.event == "state_transition" else "  "
+        screen.tell(indent + line_of(record), style)

@@ -1,0 +1,91 @@
+"""How a command ends: exit codes, and the lines that say what became of a run and what to do next."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Final
+
+from geartrain.cli._text import counted, one_line, safe
+from geartrain.machine import HoldKind, RunState
+from geartrain.runtime import OpenCall, RunSnapshot
+
+FAILED: Final = 1
+USAGE: Final = 2
+SUSPENDED: Final = 3
+EXIT_CODES: Final = {
+    RunState.FINISHED: 0,
+    RunState.FAILED: FAILED,
+    RunState.SUSPENDED: SUSPENDED,
+    RunState.CANCELLED: 4,
+}
+
+
+def exit_code(snapshot: RunSnapshot) -> int:
+    """Return the exit code that tells in which state a run is; one still on its way has failed to come to rest."""
+    return EXIT_CODES.get(RunState(snapshot.state), FAILED)
+
+
+def command_line(command: str, run_id: str, store: Path | None, *more: str) -> str:
+    """Return the command that goes on with a run, for somebody to copy; *store* is named if it must be."""
+    words = ["geartrain", command, run_id, *more]
+    return shlex.join([*words, "--store", str(store)] if store is not None else words)
+
+
+def summary(snapshot: RunSnapshot) -> str:
+    """Return one line about a run: its id, state, turns, calls, tokens and active time."""
+    usage = snapshot.usage
+    parts = [
+        counted(snapshot.turn_count, "turn"),
+        counted(snapshot.tool_calls, "call"),
+        f"{counted(usage.total_tokens, 'token')} ({usage.input_tokens:,} in, {usage.output_tokens:,} out)",
+        f"{snapshot.active_seconds:.2f} s",
+    ]
+    if snapshot.tool_failures:
+        parts.insert(2, counted(snapshot.tool_failures, "failed call"))
+    return f"{snapshot.id}  {snapshot.state}  {', '.join(parts)}"
+
+
+def reasons(snapshot: RunSnapshot) -> list[str]:
+    """Return what keeps a run from having finished, a line each."""
+    lines = []
+    if snapshot.error is not None:
+        error = snapshot.error
+        lines.append(f"{error['code']} ({error['kind']}): {one_line(error['message'], 300)}")
+    if snapshot.set_apart:
+        lines.append(f"set apart: {one_line(snapshot.set_apart, 300)}")
+    return lines
+
+
+def next_steps(snapshot: RunSnapshot, store: Path | None) -> list[str]:
+    """Return what a suspended run waits for, and the commands that answer it."""
+    if snapshot.state != RunState.SUSPENDED:
+        return []
+    lines = [line for call in snapshot.waiting for line in _call_steps(call, store, len(snapshot.waiting) > 1)]
+    kinds = {hold.partition("(")[0] for hold in snapshot.holds}
+    if HoldKind.PAUSED in kinds:
+        lines.append(f"paused: {command_line('resume', snapshot.id, store)}")
+    if HoldKind.QUARANTINED in kinds:
+        lines.append(f"quarantined: {command_line('resume', snapshot.id, store)}")
+    if HoldKind.BUDGET in kinds:
+        lines.append(f"out of budget: {command_line('resume', snapshot.id, store, '--max-turns')} N")
+    if HoldKind.INPUT in kinds and not snapshot.waiting:
+        lines.append(f"waits for input: {command_line('send', snapshot.id, store)} TEXT")
+    return lines
+
+
+def _call_steps(call: OpenCall, store: Path | None, several: bool) -> list[str]:
+    which = [call.call_id] if several else []
+    what = f"{call.call_id} {safe(call.tool)}"
+    match call.waits_for:
+        case HoldKind.APPROVAL:
+            approve = command_line("approve", call.run_id, store, *which)
+            return [
+                f"{what} waits for approval: {approve}",
+                f"  or: {command_line('deny', call.run_id, store, *which)}",
+            ]
+        case HoldKind.IN_DOUBT:
+            settle = command_line("settle", call.run_id, store, *which)
+            return [f"{what} may have been done ({one_line(call.reason)}): {settle} --done | --run | --skip"]
+        case _:
+            return [f"{what} waits for input: {command_line('send', call.run_id, store)} TEXT"]

@@ -1,0 +1,81 @@
+"""Where a command writes: answers and JSON to standard output, everything about them to standard error."""
+
+from __future__ import annotations
+
+import io
+import sys
+from typing import IO, Any
+
+import msgspec
+
+from geartrain.cli._text import safe, safe_json
+
+
+class Screen:
+    """The two outputs of one command. What is said is made safe here, once, wherever it came from.
+
+    A standard error that nobody reads any more is written to no longer; a standard output that nobody reads ends
+    the command (`BrokenPipeError`).
+    """
+
+    def __init__(self, *, json: bool = False, quiet: bool = False) -> None:
+        self.json = json
+        self.quiet = quiet
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
+
+    @property
+    def interactive(self) -> bool:
+        """Whether a person can be asked: standard input and standard error are a terminal."""
+        return _is_terminal(sys.stdin) and _is_terminal(sys.stderr)
+
+    def say(self, text: str, style: str = "") -> None:
+        """Write a line to standard error, coloured if that is a terminal."""
+        self._say(safe(text), style)
+
+    def tell(self, text: str, style: str = "") -> None:
+        """Write a line about progress to standard error, unless the command is to be quiet."""
+        if not self.quiet:
+            self._say(safe(text), style)
+
+    def answer(self, text: str) -> None:
+        """Write text to standard output."""
+        print(safe(text), flush=True)  # noqa: T201 - this is where a command prints
+
+    def print_json(self, value: Any) -> None:
+        """Write *value* as JSON to standard output: UTF-8, whatever the locale says."""
+        text = safe_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+        buffer = getattr(sys.stdout, "buffer", None)
+        if buffer is None:
+            sys.stdout.write(text + "\n")
+        else:
+            buffer.write(text.encode() + b"\n")
+        sys.stdout.flush()
+
+    def progress(self, text: str) -> None:
+        """Show how far something long has come, in one line that the next call replaces; on a terminal only."""
+        if not self.quiet and _is_terminal(sys.stderr):
+            sys.stderr.write(f"\r\x1b[K{safe(text)}")
+            sys.stderr.flush()
+
+    def _say(self, text: str, style: str) -> None:
+        try:
+            if style and _is_terminal(sys.stderr):
+                _coloured(text, style)
+            else:
+                print(text, file=sys.stderr, flush=True)  # noqa: T201 - this is where a command prints
+        except BrokenPipeError:
+            self.quiet = True
+
+
+def _coloured(text: str, style: str) -> None:
+    from rich.console import Console  # noqa: PLC0415 - only when there is a terminal to colour
+    from rich.text import Text  # noqa: PLC0415
+
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console.print(Text(text, style=style))
+
+
+def _is_terminal(stream: IO[str] | None) -> bool:
+    return stream is not None and not stream.closed and stream.isatty()

@@ -1,0 +1,266 @@
+"""`show`, `list` and `replay`: reading a store, also while another process owns it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from geartrain.cli._acts import Setting
+from geartrain.cli._agents import cast_of
+from geartrain.cli._differences import differences
+from geartrain.cli._errors import AppUnusable
+from geartrain.cli._outcome import FAILED, next_steps, reasons, summary
+from geartrain.cli._screen import Screen
+from geartrain.cli._stores import find_run, store_to_read
+from geartrain.cli._text import one_line, safe
+from geartrain.cli._timeline import line_of, local_time, shown_time
+from geartrain.errors import FormatUnknown, GeartrainError, UsageError
+from geartrain.limits import Limits
+from geartrain.persistence import RunCorrupt
+from geartrain.runtime import ReplayReport, RunReader, RunSnapshot, RunSummary, open_reader
+from geartrain.trace import TraceRecord
+
+_PAGE: Final = 500
+
+
+async def show(setting: Setting, given: str, *, full: bool) -> int:
+    """Print one run and its timeline; return 1 if what is stored of it is damaged, else 0."""
+    place, run_id = await find_run(given, setting.store, setting.folder, setting.index)
+    screen = setting.screen
+    async with open_reader(place.path) as reader:
+        records: list[TraceRecord] = []
+        damage: GeartrainError | None = None
+        try:
+            snapshot = await reader.snapshot(run_id)
+            if not screen.json:
+                await _print_header(setting, reader, snapshot, place.path)
+        except (RunCorrupt, FormatUnknown) as error:
+            damage = error
+            screen.answer(f"run {run_id}\nstore {safe(str(place.path))}") if not screen.json else None
+        shown = _Days(screen)
+        try:
+            async for record in reader.timeline(run_id, full=full):
+                if screen.json:
+                    records.append(record)
+                else:
+                    shown.print(record, full=full)
+        except (RunCorrupt, FormatUnknown) as error:
+            damage = error
+            if not records and not shown.printed:
+                async for record in _raw(reader, run_id):
+                    records.append(record) if screen.json else shown.print(record, full=full)
+    if screen.json:
+        screen.print_json(records)
+    if damage is not None:
+        screen.say(f"geartrain: {damage}; above is what can be read", "red")
+        return FAILED
+    return 0
+
+
+async def _raw(reader: RunReader, run_id: str) -> AsyncIterator[TraceRecord]:
+    """Yield the events of a damaged journal one by one, as they are stored, up to the first that cannot be read."""
+    after = 0
+    try:
+        while rows := await reader.journal.read(run_id, after=after, limit=1):
+            row = rows[0]
+            after = row.seq
+            payload = {"id": row.id, "path": row.path.replace(">", " > ")}
+            yield TraceRecord(run_id=run_id, event=row.type, ts=row.time, seq=row.seq, payload=payload)
+    except RunCorrupt:  # it was named already
+        return
+
+
+class _Days:
+    """Prints records under the date of their day, each event's time and number once."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._day = ""
+        self._seq = -1
+        self.printed = False
+
+    def print(self, record: TraceRecord, *, full: bool) -> None:
+        """Print one record, and with *full* what the model saw."""
+        moment = local_time(record.ts)
+        if (day := f"{moment:%Y-%m-%d %Z}") != self._day:
+            self._day = day
+            self._screen.answer(f"\n{day}")
+        head = f"{moment:%H:%M:%S}.{moment.microsecond // 1000:03d} {record.seq:>5}"
+        self._screen.answer(f"{head if record.seq != self._seq else ' ' * len(head)}  {line_of(record)}")
+        self._seq = record.seq
+        self.printed = True
+        for message in record.payload.get("saw", ()) if full else ():
+            for line in _message_lines(message):
+                self._screen.answer(f"{' ' * len(head)}    | {line}")
+
+
+def _message_lines(message: dict[str, Any]) -> list[str]:
+    """Return a message as the model saw it, all of it."""
+    tool = f" {message['tool']} {message.get('call_id', '')}" if message.get("tool") else ""
+    lines = [f"[{message['role']}{tool}]", *safe(message["text"]).split("\n")]
+    return [*lines, *(f"call {call['id']} {call['tool']} {call['arguments']}" for call in message.get("calls", ()))]
+
+
+async def _print_header(setting: Setting, reader: RunReader, snapshot: RunSnapshot, store: Path) -> None:
+    screen = setting.screen
+    rows = [
+        ("run", snapshot.id),
+        ("state", f"{snapshot.state}{'  waits for ' + ', '.join(snapshot.holds) if snapshot.holds else ''}"),
+        ("agent", snapshot.agent),
+        ("input", snapshot.input),
+        ("labels", ", ".join(f"{key}={value}" for key, value in snapshot.labels.items())),
+        ("context", ", ".join(f"{key}={value}" for key, value in snapshot.context.items())),
+        ("answer", snapshot.answer or ""),
+        *(("error", reason) for reason in reasons(snapshot)),
+        ("used", summary(snapshot).split("  ", 2)[2]),
+        ("started", shown_time(snapshot.created_at)),
+        ("ended" if snapshot.ended else "last event", shown_time(snapshot.updated_at)),
+        ("store", str(store)),
+    ]
+    for name, value in rows:
+        if value:
+            first, *more = safe(str(value)).split("\n")
+            screen.answer(f"{name:<11}{first}")
+            for line in more:
+                screen.answer(f"{'':<11}{line}")
+    for line in await _spec_changes(setting, reader, snapshot):
+        screen.answer(f"{'spec':<11}changed since: {line}")
+    for line in next_steps(snapshot, store if setting.store is not None else None):
+        screen.answer(f"{'next':<11}{line}")
+
+
+async def _spec_changes(setting: Setting, reader: RunReader, snapshot: RunSnapshot) -> list[str]:
+    recorded = await reader.spec(snapshot.spec)
+    if recorded is None:
+        return []
+    try:
+        agent = cast_of(setting.app, setting.folder, recorded=recorded).agents.get(snapshot.agent)
+    except AppUnusable as error:  # showing a run must not depend on whether its code can be imported
+        setting.screen.say(f"geartrain: {error}")
+        return []
+    return differences(recorded, agent.spec(Limits())) if agent is not None else []
+
+
+async def list_runs(
+    setting: Setting, *, states: Sequence[str], agent: str | None, waiting: bool, limit: int | None
+) -> int:
+    """Print runs, newest first; *limit* None prints all. Returns 0."""
+    place = store_to_read(setting.store, setting.folder, setting.index)
+    found: list[RunSummary] = []
+    async with open_reader(place.path) as reader:
+        after: tuple[float, str] | None = None
+        while limit is None or len(found) < limit:
+            page = _PAGE if limit is None else min(_PAGE, limit - len(found))
+            rows = await reader.list(after=after, limit=page, states=states, agent=agent, waiting=waiting)
+            found += rows
+            if len(rows) < page:
+                break
+            after = (rows[-1].created_at, rows[-1].id)
+    if setting.screen.json:
+        setting.screen.print_json(found)
+    elif found:
+        _print_table(found)
+    else:
+        setting.screen.tell(f"no run{' fits' if states or agent or waiting else ''} in {place.path}")
+    if limit is not None and len(found) == limit:
+        setting.screen.tell(f"the newest {limit:,}; --all shows all, --limit N another number", "dim")
+    return 0
+
+
+def _print_table(rows: Sequence[RunSummary]) -> None:
+    from rich.console import Console  # noqa: PLC0415 - only a table needs it
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("run", "state", "agent", "started", "turns", "tokens", "note"):
+        right = name in ("turns", "tokens")
+        # The id is what the next command needs, so it is never cut.
+        table.add_column(name, justify="right" if right else "left", no_wrap=name != "note", overflow="fold")
+    for row in rows:
+        tokens = row.input_tokens + row.output_tokens
+        cells = (
+            row.id,
+            row.state,
+            row.agent,
+            shown_time(row.created_at),
+            f"{row.turn_count}",
+            f"{tokens:,}",
+            note(row),
+        )
+        table.add_row(*(Text(one_line(cell, 200)) for cell in cells))
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=1_000)
+    console.print(table)
+
+
+def note(row: RunSummary) -> str:
+    """Return what is special about a run: set apart, waiting for something, or failed."""
+    if row.set_apart:
+        return f"set apart: {row.set_apart}"
+    return ", ".join(row.holds) or row.error or ""
+
+
+async def replay_run(setting: Setting, given: str) -> int:
+    """Fold one run's journal again; return 0 if it leads the same way, else 1."""
+    place, run_id = await find_run(given, setting.store, setting.folder, setting.index)
+    async with open_reader(place.path) as reader:
+        report = await reader.replay(run_id)
+    if setting.screen.json:
+        setting.screen.print_json(report)
+    else:
+        setting.screen.answer(report_line(report))
+    return FAILED if report.difference is not None else 0
+
+
+async def replay_all(setting: Setting) -> int:
+    """Fold the journals of all runs again; return 1 if one leads another way or cannot be read, else 0."""
+    place = store_to_read(setting.store, setting.folder, setting.index)
+    screen = setting.screen
+    reports: list[Any] = []
+    wrong = 0
+    async with open_reader(place.path) as reader:
+        total = (await reader.statistics()).runs
+        async for row in _all_runs(reader):
+            try:
+                report = await reader.replay(row.id)
+                wrong += report.difference is not None
+                line = report_line(report)
+                reports.append(report)
+            except UsageError:
+                raise
+            except GeartrainError as error:
+                wrong += 1
+                line = safe(str(error))
+                reports.append({"run_id": row.id, "error": str(error)})
+            if not screen.json:
+                screen.answer(line)
+            screen.progress(f"{len(reports):,} of {total:,} runs")
+    screen.progress("")
+    if screen.json:
+        screen.print_json(reports)
+    screen.tell(f"{len(reports):,} runs replayed, {wrong:,} with a difference", "red" if wrong else "green")
+    return FAILED if wrong else 0
+
+
+async def _all_runs(reader: RunReader) -> AsyncIterator[RunSummary]:
+    after: tuple[float, str] | None = None
+    while rows := await reader.list(after=after, limit=_PAGE):
+        for row in rows:
+            yield row
+        after = (rows[-1].created_at, rows[-1].id)
+
+
+def report_line(report: ReplayReport) -> str:
+    """Return what a replay found, in one line."""
+    difference = report.difference
+    if difference is None:
+        return f"{report.run_id}: no difference in {report.events:,} events, {report.state}"
+    recorded, found = (" > ".join(path) or "nothing" for path in (difference.recorded, difference.found))
+    reason = f" ({one_line(difference.reason, 300)})" if difference.reason else ""
+    return (
+        f"{report.run_id}: first difference at event {difference.seq} ({difference.event}): "
+        f"recorded {safe(recorded)}, found {safe(found)}{reason}"
+    )

@@ -1,0 +1,161 @@
+"""A trace record as a line for people: pure, and the only place that knows how each looks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, Final
+
+from geartrain.cli._text import counted, one_line, shown_arguments
+from geartrain.trace import TraceRecord
+
+Payload = Mapping[str, Any]
+_WIDE: Final = 160
+
+
+def line_of(record: TraceRecord) -> str:
+    """Return what a record says, in one safe line."""
+    shown = _LINES.get(record.event)
+    try:
+        return shown(record.payload) if shown is not None else _other(record)
+    except (KeyError, TypeError, ValueError):  # a payload of another version
+        return _other(record)
+
+
+def local_time(seconds: float) -> datetime:
+    """Return a time in the time zone of whoever looks."""
+    return datetime.fromtimestamp(seconds).astimezone()
+
+
+def shown_time(seconds: float | None) -> str:
+    """Return a local date and time; nothing for none."""
+    return f"{local_time(seconds):%Y-%m-%d %H:%M:%S}" if seconds else ""
+
+
+def _other(record: TraceRecord) -> str:
+    name = record.event.replace("_", " ")
+    return one_line(f"{name}  {_fields(record.payload)}".rstrip(), _WIDE)
+
+
+def _fields(payload: Payload) -> str:
+    return ", ".join(f"{key}={value}" for key, value in payload.items() if value not in ("", None, [], {}))
+
+
+def _started(payload: Payload) -> str:
+    by = f" by {payload['principal']}" if payload.get("principal") else ""
+    return one_line(f"started{by}, agent {payload['agent']}: {payload['input']}", _WIDE)
+
+
+def _state(payload: Payload) -> str:
+    holds = f"  waits for {', '.join(payload['holds'])}" if payload.get("holds") else ""
+    return one_line(f"{payload['to']}{holds}", _WIDE)
+
+
+def _model_asked(payload: Payload) -> str:
+    again = f", attempt {payload['attempt']}" if payload["attempt"] > 1 else ""
+    size = f"{counted(payload['messages'], 'message')}, about {counted(payload['input_tokens_estimated'], 'token')}"
+    return f"model asked for turn {payload['turn']}{again}: {size}{'' if payload['tools'] else ', without tools'}"
+
+
+def _model_replied(payload: Payload) -> str:
+    if "error" in payload:
+        return one_line(f"model failed ({payload['code']}): {payload['error']}", _WIDE)
+    tokens = f"{payload['input_tokens']:,} + {payload['output_tokens']:,} tokens"
+    about = "about " if payload["usage_estimated"] else ""
+    what = f", {counted(payload['calls'], 'call')}" if payload["calls"] else ""
+    anomaly = f", not usable: {payload['anomaly']}" if payload.get("anomaly") else ""
+    text = f": {payload['text']}" if payload["text"] else ""
+    return one_line(f"model replied, {about}{tokens}{what}{anomaly}{text}", _WIDE)
+
+
+def _requested(payload: Payload) -> str:
+    arguments = shown_arguments(payload["arguments"], _WIDE - 40)
+    return one_line(f"call {payload['call_id']} {payload['tool']}({arguments})", _WIDE)
+
+
+def _evaluated(payload: Payload) -> str:
+    reason = f": {payload['reason']}" if payload.get("reason") else ""
+    problem = f" [{payload['error']}]" if payload.get("error") else ""
+    again = ", asked again after the approval" if payload.get("approved_before") else ""
+    withdrawn = f", no longer {', '.join(payload['withdrawn'])}" if payload.get("withdrawn") else ""
+    verdict = f"policy says {payload['verdict']} to {payload['call_id']} {payload.get('tool', '')}"
+    return one_line(f"{verdict}{again}{withdrawn}{reason}{problem}", _WIDE)
+
+
+def _approval_wanted(payload: Payload) -> str:
+    until = f", until {shown_time(payload['expires_at'])}" if payload.get("expires_at") else ""
+    return one_line(f"approval wanted for {payload['call_id']} {payload['tool']}{until}: {payload['reason']}", _WIDE)
+
+
+def _approval_decided(payload: Payload) -> str:
+    reason = f": {payload['reason']}" if payload.get("reason") else ""
+    edited = f", arguments changed to {payload['arguments']}" if payload.get("arguments") else ""
+    remember = ", for the rest of this run" if payload.get("remember") else ""
+    tool = f" {payload['tool']}" if payload.get("tool") else ""
+    decided = f"{payload['decision']} by {payload['by']}: {payload['call_id']}{tool}"
+    return one_line(f"{decided}{remember}{edited}{reason}", _WIDE)
+
+
+def _tool_started(payload: Payload) -> str:
+    again = f", attempt {payload['attempt']}" if payload["attempt"] > 1 else ""
+    return one_line(f"write begins: {payload['call_id']} {payload['tool']}{again}", _WIDE)
+
+
+def _tool_finished(payload: Payload) -> str:
+    by = f" by {payload['by']}" if payload.get("by") else ""
+    tries = f" after {payload['tries']} tries" if payload.get("tries") else ""
+    verified = f", verified: {payload['verified'].replace('_', ' ')}" if payload.get("verified") else ""
+    size = f", {payload['size']:,} bytes" if payload["size"] else ""
+    head = f"result {payload['call_id']} {payload['tool']} {payload['status']}{by}{tries}{verified}{size}"
+    return one_line(f"{head}: {payload['text']}", _WIDE)
+
+
+def _in_doubt(payload: Payload) -> str:
+    return one_line(f"in doubt: {payload['call_id']} {payload['tool']}: {payload['reason']}", _WIDE)
+
+
+def _settled(payload: Payload) -> str:
+    return one_line(f"settled by {payload['by']}: {payload['call_id']} {payload['outcome']}", _WIDE)
+
+
+def _input(payload: Payload) -> str:
+    return one_line(f"{payload['by']} says: {payload['text']}", _WIDE)
+
+
+def _checkpoint(payload: Payload) -> str:
+    return f"checkpoint saved, {counted(payload['messages'], 'message')}"
+
+
+def _handed_off(payload: Payload) -> str:
+    return one_line(f"handed from {payload['from']} to {payload['to']}", _WIDE)
+
+
+def _finished(payload: Payload) -> str:
+    tokens = f"{payload['input_tokens']:,} + {payload['output_tokens']:,} tokens"
+    used = f"{counted(payload['turn_count'], 'turn')}, {counted(payload['tool_calls'], 'call')}, {tokens}"
+    by = f" by {payload['by']}" if payload.get("by") else ""
+    why = f": {payload['code']} ({payload['kind']}): {payload['message']}" if payload.get("code") else ""
+    return one_line(f"ended {payload['state']}{by}, {used}{why}", _WIDE)
+
+
+_LINES: Final[Mapping[str, Callable[[Payload], str]]] = MappingProxyType(
+    {
+        "run_started": _started,
+        "state_transition": _state,
+        "llm_call_started": _model_asked,
+        "llm_call_finished": _model_replied,
+        "tool_call_requested": _requested,
+        "permission_evaluated": _evaluated,
+        "approval_requested": _approval_wanted,
+        "approval_decided": _approval_decided,
+        "tool_call_started": _tool_started,
+        "tool_call_finished": _tool_finished,
+        "write_in_doubt": _in_doubt,
+        "call_settled": _settled,
+        "input_received": _input,
+        "checkpoint_saved": _checkpoint,
+        "handoff": _handed_off,
+        "run_finished": _finished,
+    }
+)
