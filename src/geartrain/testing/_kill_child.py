@@ -1,0 +1,218 @@
+"""What runs in the process that is killed: a client which opens a store, drives one run, and writes what it is told."""
+
+from __future__ import annotations
+
+import asyncio
+import faulthandler
+import importlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from geartrain import faults
+from geartrain.errors import EventRefused, GeartrainError
+from geartrain.limits import Limits
+from geartrain.persistence import CommitUnknown, StoreFailed
+from geartrain.runtime import OpenCall, RunHandle, RunSnapshot, Runtime
+from geartrain.testing._kill_runs import Make, Scenario
+from geartrain.testing.ledger import Ledger
+
+STORE: Final = "runs.db"
+LEDGER: Final = "ledger.jsonl"
+RUN_ID: Final = "r-killed"
+GAVE_UP: Final = 5
+REPLAY_DIFFERS: Final = 6
+FAILED: Final = 7
+
+# Short, so that a process in which the store fails for good is given up soon.
+LIMITS: Final = Limits(grace_seconds=0.5)
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """What one process is to do: play *scenario* in *folder*, and die at the fault point *kill* (`name:n`)."""
+
+    scenario: str
+    folder: str
+    attempt: int = 1
+    kill: str = ""
+    fault: str = ""
+    limit_seconds: float = 20.0
+    patience_seconds: float = 10.0
+
+
+class KillSwitch:
+    """Counts how often each fault point is reached, and kills the process at the n-th time at one of them."""
+
+    def __init__(self, kill: str, report: Path) -> None:
+        name, _, number = kill.partition(":")
+        self._name: Final = name
+        self._number: Final = int(number or 0)
+        self._report: Final = report
+        self._guard: Final = threading.Lock()
+        self._reached: Final[Counter[str]] = Counter()
+
+    def __call__(self, name: str, _subject: str) -> None:
+        """Take note of a fault point; called on any thread."""
+        with self._guard:
+            self._reached[name] += 1
+            if name == self._name and self._reached[name] == self._number:
+                self.write()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    def write(self) -> None:
+        """Leave behind what was reached."""
+        self._report.write_text(json.dumps(self._reached), "utf-8")
+
+
+def load_scenario(name: str, ledger: Ledger) -> Scenario:
+    """Return the scenario that the function *name* (`module:function`) makes."""
+    module, _, function = name.partition(":")
+    make: Make = getattr(importlib.import_module(module), function)
+    return make(ledger)
+
+
+def run_child(order: Order) -> int:
+    """Do what *order* says in this process and return its exit code, unless it is killed before."""
+    folder = Path(order.folder)
+    with (folder / f"stderr.{order.attempt}").open("w") as said:
+        os.dup2(said.fileno(), 2)
+    # The default action of the alarm ends the process: a run that hangs is a finding, not a hanging harness.
+    signal.setitimer(signal.ITIMER_REAL, order.limit_seconds)
+    faulthandler.dump_traceback_later(order.limit_seconds * 0.9)
+    ledger = Ledger(folder / LEDGER)
+    switch = KillSwitch(order.kill, folder / f"reached.{order.attempt}.json")
+    scenario = load_scenario(order.scenario, ledger)
+    faults.install(switch)
+    client = Client(scenario, ledger, order)
+    code = asyncio.run(client.drive(folder / STORE))
+    switch.write()
+    return code
+
+
+class Client:
+    """Drives one run to its end, playing the person too; writes into the ledger whatever it is told."""
+
+    def __init__(self, scenario: Scenario, ledger: Ledger, order: Order) -> None:
+        self._scenario: Final = scenario
+        self._ledger: Final = ledger
+        self._order: Final = order
+        self._until: Final = time.monotonic() + order.patience_seconds
+        self._tries = 0
+
+    async def drive(self, store: Path) -> int:
+        """Open the store, have the run end, replay it, close the store; return an exit code."""
+        scenario = self._scenario
+        try:
+            async with Runtime.open(store, agents=[scenario.agent], policy=scenario.policy, limits=LIMITS) as runtime:
+                try:
+                    async with asyncio.timeout_at(asyncio.get_running_loop().time() + self._order.patience_seconds):
+                        return await self._play(runtime)
+                except TimeoutError:
+                    return GAVE_UP
+        except GeartrainError as error:
+            sys.stderr.write(f"{type(error).__name__}: {error}\n")
+            return GAVE_UP if self._order.fault else FAILED
+
+    async def _play(self, runtime: Runtime) -> int:
+        handle = await self._started(runtime)
+        while not (snapshot := await handle.wait_at_rest()).ended:
+            self._ledger.write("told", handle.id, id="", seq=snapshot.seq, state=snapshot.state)
+            if not snapshot.waiting:
+                return FAILED  # suspended, and nobody can do anything about it
+            for call in snapshot.waiting:
+                await self._answer(handle, call)
+        self._ledger.write("told", handle.id, id="", seq=snapshot.seq, state=snapshot.state)
+        return await self._replayed(runtime, snapshot)
+
+    async def _started(self, runtime: Runtime) -> RunHandle:
+        while True:
+            run_id = RUN_ID if not self._order.fault else self._fresh(RUN_ID)
+            try:
+                known = await self._known(runtime)
+                handle = known or await runtime.start(self._scenario.agent, self._scenario.input, run_id=run_id)
+            except (StoreFailed, CommitUnknown) as error:
+                await self._not_stored(run_id, "", error)
+                continue
+            self._ledger.write("told", handle.id, id="", seq=1)
+            return handle
+
+    async def _known(self, runtime: Runtime) -> RunHandle | None:
+        """Return the run that an earlier process has started, if there is one."""
+        runs = await runtime.list(limit=1)
+        return await runtime.get(runs[0].id) if runs else None
+
+    async def _answer(self, handle: RunHandle, call: OpenCall) -> None:
+        """Approve what waits for approval; settle a doubt by what the ledger says."""
+        fresh = self._order.fault
+        name = f"{call.waits_for}.{call.call_id}.{call.since:.6f}"
+        event_id = self._fresh(name) if fresh else name
+        try:
+            if call.waits_for == "approval":
+                seq = await handle.approve(call.call_id, by=self._scenario.decided_by, event_id=event_id)
+            else:
+                seq = await self._settled(handle, call, event_id)
+        except EventRefused:
+            return  # somebody was faster: the process that was killed before it was told
+        except (StoreFailed, CommitUnknown) as error:
+            await self._not_stored(handle.id, event_id, error)
+            return
+        self._ledger.write("told", handle.id, id=event_id, seq=seq)
+
+    async def _settled(self, handle: RunHandle, call: OpenCall, event_id: str) -> int:
+        by = self._scenario.decided_by
+        if self._ledger.has("start", f"{handle.id}/{call.call_id}"):
+            return await handle.settle(call.call_id, by=by, done=True, text="it was done", event_id=event_id)
+        return await handle.settle(call.call_id, by=by, not_done="run", event_id=event_id)
+
+    def _fresh(self, name: str) -> str:
+        self._tries += 1
+        return f"{name}.{self._order.attempt}.{self._tries}"
+
+    async def _not_stored(self, run_id: str, event_id: str, error: GeartrainError) -> None:
+        what = "unknown" if isinstance(error, CommitUnknown) else "failed"
+        self._ledger.write(what, run_id, id=event_id, error=str(error))
+        await asyncio.sleep(0.05)
+
+    async def _replayed(self, runtime: Runtime, snapshot: RunSnapshot) -> int:
+        report = await runtime.replay(snapshot.id)
+        if report.difference is not None or report.events != snapshot.seq or report.state != snapshot.state:
+            sys.stderr.write(f"replay: {report}; seen: {snapshot.seq} {snapshot.state}\n")
+            return REPLAY_DIFFERS
+        return 0
+
+
+def reached(folder: Path, attempt: int) -> dict[str, int]:
+    """Return how often the process of that attempt reached each fault point."""
+    try:
+        found: dict[str, int] = json.loads((folder / f"reached.{attempt}.json").read_text("utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return found
+
+
+def said(folder: Path, attempt: int) -> str:
+    """Return the end of what the process of that attempt wrote on its standard error."""
+    path = folder / f"stderr.{attempt}"
+    return path.read_text("utf-8", "replace")[-4_000:] if path.exists() else ""
+
+
+def child_main(order: Order) -> Any:
+    """Run in the forked process; never returns."""
+    code = 70
+    try:
+        code = run_child(order)
+    except BaseException as error:  # noqa: BLE001 - the end of the process: whatever it was, the harness must see it
+        import traceback  # noqa: PLC0415 - only here
+
+        traceback.print_exception(error)
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
