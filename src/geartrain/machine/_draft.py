@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from geartrain.machine._run import Call, Run
 from geartrain.machine._shorten import brief, shortened
@@ -36,19 +36,25 @@ class Refused(Exception):
 
 
 class Draft:
-    """A run on its way through one step: only `step` makes one, and only its result is kept."""
+    """A run on its way through one step: only `step` makes one, and only its result is kept.
+
+    It works on a copy of the run that nobody else has seen, and changes that in place: half a step's time would
+    otherwise go into copies of copies.
+    """
 
     __slots__ = ("now", "path", "run", "spec")
 
     def __init__(self, run: Run, spec: AgentSpec, now: float, path: list[RunState]) -> None:
-        self.run = run
+        self.run = replace(run)
         self.spec = spec
         self.now = now
         self.path = path
 
     def set(self, **changes: Any) -> None:
         """Change fields of the run."""
-        self.run = replace(self.run, **changes)
+        run = self.run
+        for name, value in changes.items():
+            force_setattr(run, name, value)
 
     def enter(self, state: RunState) -> None:
         """Go into *state*; a run that is suspended or ends remembers where it was."""
@@ -63,7 +69,8 @@ class Draft:
         if "status" in changes:
             changes["since"] = self.now
         changed = replace(call, **changes)
-        self.set(calls=tuple(changed if each.id == call.id else each for each in self.run.calls))
+        call_id = call.id
+        force_setattr(self.run, "calls", tuple([changed if each.id == call_id else each for each in self.run.calls]))
         return changed
 
     def finish_call(self, call: Call, result: CallResult) -> None:
@@ -117,7 +124,8 @@ class Draft:
     @property
     def stopped(self) -> bool:
         """Whether nothing new may start: paused, out of budget or quarantined."""
-        return any(hold.kind in STOPPING for hold in self.run.holds)
+        holds = self.run.holds
+        return bool(holds) and any(hold.kind in STOPPING for hold in holds)
 
     @property
     def calls_in_progress(self) -> bool:

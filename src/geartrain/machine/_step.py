@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Final
 
 import msgspec
-from msgspec.structs import replace
 
 from geartrain.machine._commands import Command
 from geartrain.machine._draft import Draft, Refused
@@ -64,15 +63,17 @@ def step(run: Run, event: Event, specs: Specs) -> Step | Refusal:
     if not -math.inf < event.time < math.inf:
         return _refused(run, event, f"{event.time} is no time")
     now = max(event.time, run.updated_at)
-    draft = Draft(_aged(run, event, now), spec, now, [RunState.CREATED] if run.seq == 0 else [])
+    draft = Draft(run, spec, now, [RunState.CREATED] if run.seq == 0 else [])
+    if run.state not in _INACTIVE and not isinstance(event, _NO_TIME):
+        draft.set(active_seconds=run.active_seconds + (now - run.updated_at))
     try:
         handler(draft, event)
     except Refused as refused:
         return _refused(run, event, refused.reason, duplicate=refused.duplicate)
     _after(draft)
     path = tuple(draft.path)
-    moved = replace(draft.run, seq=run.seq + 1, updated_at=now, path=path)
-    return Step(moved, outstanding(moved), path)
+    draft.set(seq=run.seq + 1, updated_at=now, path=path)
+    return Step(draft.run, outstanding(draft.run), path)
 
 
 def _refused(run: Run, event: EventBase, reason: str, *, duplicate: bool = False) -> Refusal:
@@ -86,13 +87,6 @@ def _why_not(run: Run) -> str:
     if run.ending is not None:
         return f"the run is ending ({run.ending.error.code if run.ending.error else run.ending.state})"
     return "the run has not started" if run.state is RunState.CREATED else "that is not awaited"
-
-
-def _aged(run: Run, event: EventBase, now: float) -> Run:
-    """Count the time since the last event as active, if it was."""
-    if run.state in _INACTIVE or isinstance(event, _NO_TIME):
-        return run
-    return replace(run, active_seconds=run.active_seconds + (now - run.updated_at))
 
 
 def _after(draft: Draft) -> None:
