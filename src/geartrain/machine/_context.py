@@ -255,33 +255,38 @@ def summarisable(draft: Draft) -> int:
     share = rules.summarise_share * (run.tokens_left or 0)
     if turns <= rules.summarise_turns and not (run.tokens_left is not None and turns > 2 and tokens > share):
         return 0
-    oldest = sum(len(unit) for unit in units[: len(units) // 2])
-    newest = _newest_input(run.messages)
-    # Positions count the system prompt, which is not summarised: the message before the newest input is the last.
-    return oldest if newest < 0 else min(oldest, newest - 1)
+    count = sum(len(unit) for unit in units[: len(units) // 2])
+    return count if _replaceable(run.messages, count) else 0
+
+
+def _replaceable(messages: tuple[Message, ...], count: int) -> list[Message]:
+    """Return those of the oldest *count* messages (after the system prompt) that a summary may stand for."""
+    newest = _newest_input(messages)
+    return [messages[i] for i in range(1, count + 1) if not messages[i].pinned and i != newest]
 
 
 def replace_by_summary(draft: Draft, count: int, summary: str) -> bool:
     """Put *summary* in the place of the oldest *count* messages; return False if it is no use.
 
-    A count that would part a call from its result is rounded down. Pinned messages stay, in front of the summary. A
-    summary that is empty, or no shorter than what it replaces, is none.
+    A count that would part a call from its result is rounded down. Pinned messages and the newest input stay, in front
+    of the summary. A summary that is empty, or no shorter than what it replaces, is none.
     """
     run = draft.run
-    count = max(0, count)
+    count = min(max(0, count), len(run.messages) - 1)
     while count and count + 1 < len(run.messages) and run.messages[count + 1].role == "tool":
         count -= 1
     system, oldest, rest = run.messages[:1], run.messages[1 : 1 + count], run.messages[1 + count :]
-    pinned = tuple(message for message in oldest if message.pinned)
-    replaced = sum(message.size() for message in oldest if not message.pinned)
+    old = _replaceable(run.messages, count)
+    kept = tuple(message for message in oldest if not any(message is each for each in old))
+    replaced = sum(message.size() for message in old)
     text = summary.strip()
     note = Message(role="user", text=f"[Summary of the conversation so far]\n{text}", turn=run.turn_count, note=True)
     if not text or note.size() >= replaced:
         return False
-    messages = (*system, *pinned, note, *rest)
+    messages = (*system, *kept, note, *rest)
     draft.set(
         messages=messages,
         messages_size=sum(message.size() for message in messages),
-        messages_dropped=run.messages_dropped + len(oldest) - len(pinned),
+        messages_dropped=run.messages_dropped + len(old),
     )
     return True
