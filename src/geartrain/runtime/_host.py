@@ -234,6 +234,7 @@ class Host:
             except GeartrainError as failed:
                 log.warning("claim_not_released", error=str(failed))
             await node.journal.aclose()
+        node.tasks.close()
         node.threads.close()
 
     def _ownership_lost(self, error: GeartrainError) -> None:

@@ -8,12 +8,15 @@ its grace is over; then it is abandoned: its owner goes on without it, and what 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+# Ours to call back in: nothing that a caller happened to bind.
+_EMPTY: Final = Context()
 # How often a task that should stop is cancelled again, in seconds.
 NUDGE_SECONDS: Final = 0.25
 
@@ -37,94 +40,129 @@ class Ended:
     abandoned: bool = False
 
 
+OnEnd = Callable[[Ended], None]
+
+
 class EffectTask:
     """One effect at work. `on_end` is called exactly once, on the loop, whatever the effect does."""
 
-    __slots__ = ("_grace_seconds", "_on_end", "_owner", "_stopping", "_task", "_timer", "name")
+    __slots__ = ("_nudges", "_on_end", "_owner", "_running", "_stopping", "_task", "_work", "name")
 
-    def __init__(self, owner: EffectTasks, name: str, on_end: Callable[[Ended], None], grace_seconds: float) -> None:
+    def __init__(self, owner: EffectTasks, name: str, work: Coroutine[Any, Any, Any], on_end: OnEnd) -> None:
         self.name = name
         self._owner = owner
-        self._on_end: Callable[[Ended], None] | None = on_end
-        self._grace_seconds = grace_seconds
+        self._work = work
+        self._on_end: OnEnd | None = on_end
+        self._running = False
         self._stopping: End | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._task: asyncio.Task[Any] | None = None
+        self._nudges: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
 
     @property
     def done(self) -> bool:
         """Whether its end was told."""
         return self._on_end is None
 
-    def begin(self, work: Coroutine[Any, Any, Any], timeout_seconds: float, context: Context) -> None:
-        """Start the work; it has *timeout_seconds*."""
-        loop = asyncio.get_running_loop()
-        self._task = loop.create_task(work, name=self.name, context=context)
-        self._task.add_done_callback(self._task_done, context=_EMPTY)
-        self._timer = loop.call_later(timeout_seconds, self._stop, End.TIMED_OUT, context=_EMPTY)
+    def begin(self, context: Context) -> None:
+        """Start the work in *context*."""
+        self._task = asyncio.get_running_loop().create_task(self._guard(), name=self.name, context=context)
+
+    async def _guard(self) -> None:
+        """Do the work and tell its end, whatever it raises: a stranger's `SystemExit` must not end the loop."""
+        self._running = True
+        try:
+            value = await self._work
+        except BaseException as error:  # noqa: BLE001 - a stranger's code; our own cancellation ends here as well
+            ended = Ended(self._stopping or End.RAISED, error=error)
+        else:
+            ended = Ended(End.RETURNED, value=value)
+        self._owner.forget(self, self._task)
+        self._tell(ended)
 
     def cancel(self) -> None:
         """Have the work stop within the grace."""
-        self._stop(End.CANCELLED)
+        self.stop(End.CANCELLED)
 
-    def _stop(self, why: End) -> None:
-        if self._stopping is not None or self._on_end is None:
+    def stop(self, why: End) -> None:
+        """Have the work stop within the grace, for that reason; the first one counts."""
+        if self._stopping is not None or self._on_end is None or self._task is None:
             return
         self._stopping = why
+        if not self._running:  # cancelled before its first step, a task never runs
+            self._task.cancel()
+            self._work.close()
+            self._owner.forget(self, self._task)
+            self._tell(Ended(why))
+            return
         loop = asyncio.get_running_loop()
-        self._nudge(loop.time() + self._grace_seconds)
+        self._nudge(loop.time() + self._owner.grace_seconds)
 
     def _nudge(self, until: float) -> None:
         if self._on_end is None or self._task is None:
             return
         loop = asyncio.get_running_loop()
-        if self._timer is not None:
-            self._timer.cancel()
         if loop.time() >= until:
             assert self._stopping is not None
             self._owner.abandon(self._task)
             self._tell(Ended(self._stopping, abandoned=True))
             return
         self._task.cancel()
-        self._timer = loop.call_at(min(until, loop.time() + NUDGE_SECONDS), self._nudge, until, context=_EMPTY)
-
-    def _task_done(self, task: asyncio.Task[Any]) -> None:
-        self._owner.forget(self, task)
-        if self._on_end is None:
-            if not task.cancelled():
-                task.exception()  # looked at: nobody is left to raise it to
-            return
-        if task.cancelled():
-            error: BaseException | None = asyncio.CancelledError()
-        else:
-            error = task.exception()
-        if error is None:
-            self._tell(Ended(End.RETURNED, value=task.result()))
-        elif self._stopping is not None:
-            self._tell(Ended(self._stopping, error=error))
-        else:
-            self._tell(Ended(End.RAISED, error=error))
+        self._nudges = loop.call_at(min(until, loop.time() + NUDGE_SECONDS), self._nudge, until, context=_EMPTY)
 
     def _tell(self, ended: Ended) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self._nudges is not None:
+            self._nudges.cancel()
+            self._nudges = None
         on_end, self._on_end = self._on_end, None
         if on_end is not None:
             on_end(ended)
 
 
-_EMPTY: Final = Context()
+class _Deadlines:
+    """The time-outs of one length: they run out in the order in which they were set, so one timer serves them all."""
+
+    __slots__ = ("_alive", "_queue", "_seconds", "_timer")
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._queue: deque[tuple[float, EffectTask]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._alive = 0
+
+    def add(self, effect: EffectTask) -> None:
+        loop = asyncio.get_running_loop()
+        queue = self._queue
+        while queue and queue[0][1].done:
+            queue.popleft()
+        if len(queue) > 2 * self._alive + 1_000:  # what is done waits behind one that is not
+            self._queue = queue = deque(entry for entry in queue if not entry[1].done)
+            self._alive = len(queue)
+        queue.append((loop.time() + self._seconds, effect))
+        if self._timer is None:
+            self._timer = loop.call_at(queue[0][0], self._ring, context=_EMPTY)
+
+    def _ring(self) -> None:
+        loop = asyncio.get_running_loop()
+        queue = self._queue
+        while queue and (queue[0][1].done or queue[0][0] <= loop.time()):
+            queue.popleft()[1].stop(End.TIMED_OUT)
+        self._timer = loop.call_at(queue[0][0], self._ring, context=_EMPTY) if queue else None
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 class EffectTasks:
     """All effect tasks of one runtime."""
 
     def __init__(self, grace_seconds: float) -> None:
-        self._grace_seconds = grace_seconds
-        self._alive: set[EffectTask] = set()
-        self._abandoned: set[asyncio.Task[Any]] = set()
+        self.grace_seconds = grace_seconds
         self.abandoned_count = 0
+        self._alive: set[EffectTask] = set()
+        self._abandoned: set[asyncio.Task[None]] = set()
+        self._deadlines: dict[float, _Deadlines] = {}
 
     def start(
         self,
@@ -133,26 +171,36 @@ class EffectTasks:
         *,
         timeout_seconds: float,
         context: Context,
-        on_end: Callable[[Ended], None],
+        on_end: OnEnd,
     ) -> EffectTask:
         """Start *work* in *context*, and tell *on_end* once how it ended.
 
         Cancelled or out of time it has the grace to stop; then it is abandoned.
         """
-        effect = EffectTask(self, name, on_end, self._grace_seconds)
+        effect = EffectTask(self, name, work, on_end)
         self._alive.add(effect)
-        effect.begin(work, timeout_seconds, context)
+        effect.begin(context)
+        deadlines = self._deadlines.get(timeout_seconds)
+        if deadlines is None:
+            deadlines = self._deadlines[timeout_seconds] = _Deadlines(timeout_seconds)
+        deadlines.add(effect)
         return effect
 
-    def forget(self, effect: EffectTask, task: asyncio.Task[Any]) -> None:
+    def forget(self, effect: EffectTask, task: asyncio.Task[None] | None) -> None:
         """Let go of a task that is done."""
         self._alive.discard(effect)
-        self._abandoned.discard(task)
+        if task is not None:
+            self._abandoned.discard(task)
 
-    def abandon(self, task: asyncio.Task[Any]) -> None:
+    def abandon(self, task: asyncio.Task[None]) -> None:
         """Go on without a task that does not stop; it stays named until it ends."""
         self._abandoned.add(task)
         self.abandoned_count += 1
+
+    def close(self) -> None:
+        """Set no time-outs off any more."""
+        for deadlines in self._deadlines.values():
+            deadlines.close()
 
     @property
     def alive(self) -> int:
