@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+import msgspec
+
 from geartrain.errors import InvalidValue
 from geartrain.limits import UNLIMITED, Limits, Unlimited
 from geartrain.machine import (
@@ -13,10 +15,12 @@ from geartrain.machine import (
     Condition,
     ContextRules,
     StepLimits,
+    decode_spec,
     encode_spec,
     spec_digest,
 )
 from geartrain.models import Model, find_model
+from geartrain.runtime._edge import clean_text
 from geartrain.tools import Tool
 
 
@@ -63,7 +67,7 @@ class Agent:
         if not name or len(name) > 200 or not name.isprintable():
             raise InvalidValue("an agent's name", "1 to 200 printable characters", name)
         self.name = name
-        self.instructions = instructions
+        self.instructions = clean_text(instructions)
         self.model: Model = find_model(model) if isinstance(model, str) else model
         self.tools = {tool.name: tool for tool in tools}
         if len(self.tools) != len(tools):
@@ -108,4 +112,13 @@ class RegisteredAgent:
         self.agent = agent
         self.spec = agent.spec(limits)
         self.encoded = encode_spec(self.spec)
+        # What could not be read back would spoil every run of this agent.
+        try:
+            readable = decode_spec(self.encoded) == self.spec
+        except (msgspec.DecodeError, InvalidValue) as problem:
+            raise InvalidValue(
+                f"agent {agent.name!r}", "made of values of their declared types", str(problem)
+            ) from None
+        if not readable:
+            raise InvalidValue(f"agent {agent.name!r}", "made of values that are stored as they are", agent.name)
         self.digest = spec_digest(self.spec)

@@ -8,23 +8,35 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from geartrain.errors import InvalidValue
 from geartrain.limits import Limits
-from geartrain.machine import ModelReplied, RequestedCall, Usage
+from geartrain.machine import Event, ModelReplied, RequestedCall, Usage
 from geartrain.models import ModelReply
 
+T = TypeVar("T")
+
+ID_CHARACTERS: Final = 200
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
-def clean_text(text: str) -> str:
-    """Return *text* with NUL and lone surrogates written as escapes."""
-    if text.isascii():
-        return text.replace("\x00", "\\x00") if "\x00" in text else text
-    return _UNSTORABLE.sub(lambda found: found.group().encode("unicode_escape").decode("ascii"), text)
+def clean_text(text: Any) -> str:
+    """Return *text* with NUL and lone surrogates written as escapes.
+
+    Raises:
+        InvalidValue: It is no text.
+    """
+    if type(text) is not str:
+        if not isinstance(text, str):
+            raise InvalidValue("a text", "text", type(text).__name__)
+        text = str.__str__(text)  # a class of its own could not be stored
+    found: str = text
+    if found.isascii():
+        return found.replace("\x00", "\\x00") if "\x00" in found else found
+    return _UNSTORABLE.sub(lambda odd: odd.group().encode("unicode_escape").decode("ascii"), found)
 
 
 def checked_input(text: Any, limits: Limits) -> str:
@@ -38,6 +50,44 @@ def checked_input(text: Any, limits: Limits) -> str:
     if len(text) > limits.event_bytes // 4:
         raise InvalidValue("the length of the input", f"at most {limits.event_bytes // 4} characters", len(text))
     return clean_text(text)
+
+
+def checked_id(name: str, value: Any) -> str:
+    """Return an id that every store can hold.
+
+    Raises:
+        InvalidValue: It is not one.
+    """
+    if not isinstance(value, str) or not 0 < len(value) <= ID_CHARACTERS or not value.isprintable():
+        raise InvalidValue(name, f"1 to {ID_CHARACTERS} printable characters", value)
+    return str.__str__(value)
+
+
+def checked_event(event: Event, limits: Limits) -> Event:
+    """Return an event from outside as it will be read back: a value of the wrong type would spoil the journal.
+
+    Raises:
+        InvalidValue: It holds a value that is not of its field's type, no JSON, or too large.
+    """
+    try:
+        # Bytes are no text: by default they would become some, in base 64.
+        data = msgspec.to_builtins(event, builtin_types=(bytes, bytearray))
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise InvalidValue(f"a {type(event).__name__}", "made of JSON data", str(problem)) from None
+    checked_id("an event's id", data["id"])
+    return checked_as(type(event).__name__, checked_data(type(event).__name__, data, limits), type(event))
+
+
+def checked_as(name: str, data: Any, kind: type[T]) -> T:
+    """Return *data* as a value of *kind*, each field of its type.
+
+    Raises:
+        InvalidValue: It does not fit.
+    """
+    try:
+        return msgspec.convert(data if isinstance(data, dict) else msgspec.to_builtins(data), kind)
+    except (msgspec.ValidationError, TypeError, ValueError) as problem:
+        raise InvalidValue(name, f"a valid {kind.__name__}", str(problem)) from None
 
 
 def checked_data(name: str, value: Any, limits: Limits) -> Any:

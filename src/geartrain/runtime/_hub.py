@@ -11,9 +11,10 @@ import asyncio
 import copy
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from weakref import WeakSet
 
 from geartrain.clock import Clock
 from geartrain.machine import Run
@@ -23,6 +24,7 @@ from geartrain.runtime._projection import project
 from geartrain.trace import Observer, TraceRecord
 
 _BATCH: Final = 256
+IsOver = Callable[[str], Awaitable[bool]]
 
 
 def log_records(records: Sequence[TraceRecord]) -> None:
@@ -66,8 +68,13 @@ class _ObserverThread:
             self._dropped += max(0, len(records) - room)
             self._ready.notify()
         if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="geartrain-observer", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._work, name="geartrain-observer", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # the system's limit of threads: tried again with the next record
+                log.warning("observer_not_started", observer=_name(self._observer), error=str(error))
+            else:
+                self._thread = thread
 
     def _work(self) -> None:
         while True:
@@ -77,9 +84,8 @@ class _ObserverThread:
                 if not self._records:
                     return
                 batch = [self._records.popleft() for _ in range(min(_BATCH, len(self._records)))]
-            copies = [copy.deepcopy(record) for record in batch]
             try:
-                self._observer(copies)
+                self._observer([copy.deepcopy(record) for record in batch])
             except BaseException as error:  # noqa: BLE001 - a stranger's code: it must stop neither us nor others
                 self._failures += 1
                 if self._failures == 1:
@@ -108,15 +114,28 @@ def _name(observer: Observer) -> str:
 class Watch:
     """A live, bounded, lossy stream of what happens to one run: trace records and pieces of replies.
 
-    Iterate it, or `close` it; it ends with the run. `dropped` counts what a slow reader missed.
+    Iterate it (from one task), or `close` it; it ends with the run. `dropped` counts what a slow reader missed.
+    Iterating raises `RunNotFound` or `RunSetApart` if no run will ever move under that id.
     """
 
-    __slots__ = ("_capacity", "_closed", "_hub", "_records", "_run_id", "_waiting", "dropped")
+    __slots__ = (
+        "__weakref__",
+        "_capacity",
+        "_closed",
+        "_hub",
+        "_is_over",
+        "_records",
+        "_run_id",
+        "_waiting",
+        "dropped",
+    )
 
-    def __init__(self, hub: Hub, run_id: str, capacity: int) -> None:
+    def __init__(self, hub: Hub, run_id: str, capacity: int, is_over: IsOver) -> None:
         self._hub = hub
         self._run_id = run_id
         self._capacity = capacity
+        # Asked once, before the first wait: a run that is over already has nothing more to tell.
+        self._is_over: IsOver | None = is_over
         self._records: deque[TraceRecord] = deque()
         self._waiting: asyncio.Future[None] | None = None
         self._closed = False
@@ -128,6 +147,8 @@ class Watch:
             self._records.popleft()
             self.dropped += 1
         self._records.append(record)
+        if record.event == "run_finished":
+            self.close()  # what is here can still be read
         self._wake()
 
     def _wake(self) -> None:
@@ -148,12 +169,14 @@ class Watch:
         while not self._records:
             if self._closed:
                 raise StopAsyncIteration
+            if self._is_over is not None:
+                is_over, self._is_over = self._is_over, None
+                if await is_over(self._run_id):
+                    self.close()
+                continue
             self._waiting = asyncio.get_running_loop().create_future()
             await self._waiting
-        record = self._records.popleft()
-        if record.event == "run_finished":
-            self.close()
-        return record
+        return self._records.popleft()
 
 
 class Hub:
@@ -165,7 +188,8 @@ class Hub:
         self._threads = [_ObserverThread(observer, observer_records) for observer in observers]
         self._clock = clock
         self._watch_records = watch_records
-        self._watches: dict[str, list[Watch]] = {}
+        # Weakly: a reader who went away without a word must not be kept with all that it has not read.
+        self._watches: dict[str, WeakSet[Watch]] = {}
         self._followers: dict[str, list[asyncio.Future[None]]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self.active = bool(observers)
@@ -177,6 +201,8 @@ class Hub:
         """Tell of events that are now stored."""
         run_id = before.id
         watches = self._watches.get(run_id)
+        if watches is not None and not watches:  # their readers are gone
+            del self._watches[run_id]
         if self._threads or watches:
             records: list[TraceRecord] = []
             for position, moved in enumerate(moves, start=1):
@@ -210,24 +236,24 @@ class Hub:
     def _tell(self, run_id: str, records: list[TraceRecord]) -> None:
         for thread in self._threads:
             thread.put(records)
-        for watch in self._watches.get(run_id, [])[:]:
+        for watch in list(self._watches.get(run_id, ())):
             for record in records:
                 watch.put(copy.deepcopy(record))
 
-    def watch(self, run_id: str) -> Watch:
-        """Return a stream of what happens to a run from now on."""
-        watch = Watch(self, run_id, self._watch_records)
-        self._watches.setdefault(run_id, []).append(watch)
+    def watch(self, run_id: str, is_over: IsOver) -> Watch:
+        """Return a stream of what happens to a run from now on; *is_over* says whether nothing more will."""
+        watch = Watch(self, run_id, self._watch_records, is_over)
+        self._watches.setdefault(run_id, WeakSet()).add(watch)
         self._set_active()
         return watch
 
     def unwatch(self, run_id: str, watch: Watch) -> None:
         """Take a stream away."""
-        watches = self._watches.get(run_id, [])
-        if watch in watches:
-            watches.remove(watch)
-        if not watches:
-            self._watches.pop(run_id, None)
+        watches = self._watches.get(run_id)
+        if watches is not None:
+            watches.discard(watch)
+            if not watches:
+                del self._watches[run_id]
         self._set_active()
 
     def follow(self, run_id: str) -> asyncio.Future[None]:
@@ -237,6 +263,16 @@ class Hub:
         self._set_active()
         return follower
 
+    def unfollow(self, run_id: str, follower: asyncio.Future[None]) -> None:
+        """Take a follower away that waits no longer."""
+        follower.cancel()
+        followers = self._followers.get(run_id)
+        if followers is not None and follower in followers:
+            followers.remove(follower)
+            if not followers:
+                del self._followers[run_id]
+        self._set_active()
+
     def open(self) -> None:
         """Bind the running loop, which records from threads come to."""
         self._loop = asyncio.get_running_loop()
@@ -244,7 +280,7 @@ class Hub:
     async def aclose(self, seconds: float) -> None:
         """End all streams, and give observers *seconds* for what waits."""
         for watches in list(self._watches.values()):
-            for watch in watches[:]:
+            for watch in list(watches):
                 watch.close()
         for followers in self._followers.values():
             for follower in followers:

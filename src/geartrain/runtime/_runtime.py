@@ -25,7 +25,7 @@ from geartrain.errors import (
     RunSetApart,
     RuntimeClosed,
 )
-from geartrain.ids import Ids, RandomIds, derived_run_id
+from geartrain.ids import Ids, RandomIds
 from geartrain.limits import Limits
 from geartrain.machine import (
     ENDED,
@@ -40,7 +40,7 @@ from geartrain.machine import (
 from geartrain.persistence import Journal, StoreStatistics
 from geartrain.runtime._actor import Delivery, lane_of
 from geartrain.runtime._agent import Agent, RegisteredAgent
-from geartrain.runtime._edge import checked_data, clean_text
+from geartrain.runtime._edge import checked_event
 from geartrain.runtime._executor import Executor, LiveExecutor
 from geartrain.runtime._handle import RunHandle
 from geartrain.runtime._host import Host, Settings, registered_agents
@@ -58,7 +58,7 @@ from geartrain.runtime._reading import (
     snapshot_of,
     timeline,
 )
-from geartrain.runtime._starting import started_event
+from geartrain.runtime._starting import own_run_id, started_event
 from geartrain.tools import ThreadPool
 from geartrain.trace import Observer, TraceRecord
 
@@ -209,10 +209,8 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
         node = self._host.node
         if self._host.draining:
             raise RuntimeClosed("starting a run")
-        if run_id is not None and idempotency_key is not None:
-            raise InvalidValue("run_id and idempotency_key", "given one at a time", (run_id, idempotency_key))
         registered = self._registered(agent)
-        own_id = run_id if idempotency_key is None else derived_run_id("start", idempotency_key)
+        own_id = own_run_id(run_id, idempotency_key)
         new_id = own_id if own_id is not None else node.ids.mint("r")
         event = started_event(
             registered,
@@ -325,10 +323,10 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
             public = tuple(kind.__name__ for kind in PUBLIC_EVENTS)
             name = type(event).__name__
             raise EventRefused(run_id, name, "any state", "only the runtime itself can know this", public)
-        if not event.id or len(event.id) > 200 or not event.id.isprintable():
-            raise InvalidValue("an event's id", "1 to 200 printable characters", event.id)
-        cleaned: Event = msgspec.convert(checked_data("event", msgspec.to_builtins(event), self.limits), type(event))
-        stored = await self._host.node.journal.find(run_id, event.id)
+        node = self._host.node
+        # The time is ours: a caller's clock must neither date a journal nor use a run's active seconds up.
+        cleaned = checked_event(msgspec.structs.replace(event, time=node.clock.now()), self.limits)
+        stored = await node.journal.find(run_id, cleaned.id)
         if stored is not None:
             if stored.digest != event_digest(cleaned):
                 raise EventConflict(run_id, event.id)
@@ -343,10 +341,10 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
             id=node.ids.mint("e") if event_id is None else event_id,
             time=node.clock.now(),
             source="user",
-            by=clean_text(by),
+            by=by,
             **fields,
         )
-        return await (self._send(run_id, event) if minted else self.deliver(run_id, event))
+        return await (self._send(run_id, checked_event(event, self.limits)) if minted else self.deliver(run_id, event))
 
     async def _send(self, run_id: str, event: Event) -> int:
         while True:
@@ -363,7 +361,11 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
 
         Raises:
             ArgumentsInvalid: They do not fit the tool.
+            InvalidValue: They are no text, or too large.
         """
+        room = self.limits.argument_bytes
+        if not isinstance(arguments, str) or len(arguments) > room:
+            raise InvalidValue("edited arguments", f"JSON text of at most {room} characters", arguments)
         actor = await self._host.residents.actor(run_id)
         call = actor.run.call(call_id)
         registered = self._host.settings.agents.get(actor.run.agent)
@@ -417,7 +419,7 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
 
     async def follow(self, run_id: str, after: int) -> AsyncIterator[JournalEntry]:
         """Yield a run's journal, and go on as it grows; see `RunHandle.events`."""
-        node = self._host.node
+        node, after = self._host.node, max(0, after)
         while True:
             moved = node.hub.follow(run_id)
             try:
@@ -433,7 +435,7 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
                 if self._host.closed:
                     raise RuntimeClosed("following a run")
             finally:
-                moved.cancel()
+                node.hub.unfollow(run_id, moved)
 
     async def _is_over(self, run_id: str) -> bool:
         row = await self._host.node.journal.head(run_id)
@@ -445,7 +447,7 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
 
     def watch(self, run_id: str) -> Watch:
         """Return a live stream of what happens to a run from now on; see `RunHandle.watch`."""
-        return self._host.node.hub.watch(run_id)
+        return self._host.node.hub.watch(run_id, self._is_over)
 
     def timeline(self, run_id: str, *, full: bool = False) -> AsyncIterator[TraceRecord]:
         """Yield all that happened in a run, from its journal; with *full*, what each model call saw as well."""
