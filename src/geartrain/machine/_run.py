@@ -164,7 +164,10 @@ class Run(Value, frozen=True, kw_only=True, omit_defaults=False):
 
     def call(self, call_id: str) -> Call | None:
         """Return the open turn's call of that id, or None."""
-        return next((call for call in self.calls if call.id == call_id), None)
+        for call in self.calls:
+            if call.id == call_id:
+                return call
+        return None
 
     def held_by(self, kind: str) -> bool:
         """Whether a hold of that kind is open."""

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from geartrain import faults
-from geartrain.actors import Cell, Reply
+from geartrain.actors import Cell, CellState, Reply
 from geartrain.errors import EventConflict, EventRefused, GeartrainError, InternalError, RunSetApart
 from geartrain.machine import (
     ENDED,
@@ -33,7 +33,14 @@ from geartrain.machine import (
     step,
 )
 from geartrain.mailbox import Lane
-from geartrain.persistence import CommitUnknown, DuplicateEvent, Entry, OwnershipLost, StoreFailed
+from geartrain.persistence import (
+    CommitUnknown,
+    DuplicateEvent,
+    Entry,
+    JournalConflict,
+    OwnershipLost,
+    StoreFailed,
+)
 from geartrain.runtime._entry import Moved, entry_of, stored
 from geartrain.runtime._log import log
 from geartrain.runtime._node import Node
@@ -86,8 +93,8 @@ class RunActor:
         "_recent",
         "_retries",
         "_tail_bytes",
+        "appending",
         "cell",
-        "gate",
         "node",
         "pending_verdicts",
         "run",
@@ -103,8 +110,8 @@ class RunActor:
         self._recent: dict[str, str] = {}
         self._consumed: tuple[int, ...] = ()
         self._retries = 0
-        # Opens when the append under way has been dealt with.
-        self.gate: asyncio.Future[None] | None = None
+        # The append under way, or the last one.
+        self.appending: asyncio.Future[int] | None = None
         self.cell: Cell[Delivery] = Cell(
             run.id,
             self,
@@ -142,27 +149,23 @@ class RunActor:
     # The steps of one batch
 
     def receive(self, batch: Sequence[Delivery], /) -> asyncio.Future[Any] | None:
-        """Step through *batch* and append what it gave; called by the cell."""
-        gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if not self._process(batch, gate):
-            return None
-        self.gate = gate
-        return gate
+        """Step through *batch* and append what it gave; called by the cell.
 
-    def _process(self, batch: Sequence[Delivery], gate: asyncio.Future[None]) -> bool:
-        """Return whether an append is under way, at whose end *gate* opens."""
+        Returns the future of the append: the cell takes nothing more until it is done, and comes to `_failed` with
+        this batch if it fails.
+        """
         moves: list[Moved] = []
         taken: list[tuple[Delivery, int]] = []
         run = self.run
         for delivery in batch:
             run = self._take(delivery, run, moves, taken)
-        if not moves:
-            for delivery, seq in taken:
-                delivery.accept(seq)
-            self._rest_soon()
-            return False
-        self._append(moves, taken, gate)
-        return True
+        if moves:
+            self.appending = self._append(moves, taken)
+            return self.appending
+        for delivery, seq in taken:
+            delivery.accept(seq)
+        self._rest_soon()
+        return None
 
     def _take(self, delivery: Delivery, run: Run, moves: list[Moved], taken: list[tuple[Delivery, int]]) -> Run:
         event = delivery.event
@@ -182,7 +185,7 @@ class RunActor:
             return run
         if delivery.outside:
             self._remember(event)
-        moves.append(Moved(event, result.run, delivery.outside))
+        moves.append(Moved(event, result.run, delivery.outside, result.commands))
         run = self._follow(result, moves)
         taken.append((delivery, moves[-1].run.seq))
         return run
@@ -208,7 +211,7 @@ class RunActor:
             following = step(result.run, event, self.specs)
             if isinstance(following, Refusal):
                 raise InternalError(f"run {result.run.id!r}: {following.event} was refused: {following.reason}")
-            moves.append(Moved(event, following.run, outside=False))
+            moves.append(Moved(event, following.run, False, following.commands))
             result = following
         return result.run
 
@@ -244,7 +247,7 @@ class RunActor:
 
     # The append and its outcome
 
-    def _append(self, moves: list[Moved], taken: list[tuple[Delivery, int]], gate: asyncio.Future[None]) -> None:
+    def _append(self, moves: list[Moved], taken: list[tuple[Delivery, int]]) -> asyncio.Future[int]:
         run, node = moves[-1].run, self.node
         specs: dict[str, bytes] = {}
         artifacts: dict[str, bytes] = {}
@@ -264,20 +267,15 @@ class RunActor:
         )
         faults.reach("run.append.before", run.id)
         future = node.journal.append(entry)
-        future.add_done_callback(partial(self._append_done, moves, taken, gate, entry))
+        # Before the cell's own: it goes on with the run that this has set.
+        future.add_done_callback(partial(self._append_done, moves, taken, entry))
+        return future
 
     def _append_done(
-        self,
-        moves: list[Moved],
-        taken: list[tuple[Delivery, int]],
-        gate: asyncio.Future[None],
-        entry: Entry,
-        future: asyncio.Future[int],
+        self, moves: list[Moved], taken: list[tuple[Delivery, int]], entry: Entry, future: asyncio.Future[int]
     ) -> None:
-        error = asyncio.CancelledError() if future.cancelled() else future.exception()
-        if error is not None:
-            self._not_appended(error, taken, gate)
-            return
+        if future.cancelled() or future.exception() is not None:
+            return  # the cell brings it to `_failed`
         faults.reach("run.append.after", self.run.id)
         before, self.run = self.run, moves[-1].run
         self._consumed, self._retries = (), 0
@@ -293,40 +291,37 @@ class RunActor:
             delivery.accept(seq)
         node.tell_waiters(self.run)
         if not node.closing:
-            node.effects.reconcile(self)
+            node.effects.reconcile(self, moves[-1].commands)
         if entry.head.wake_at is not None:
             node.on_wake_at(entry.head.wake_at)
-        gate.set_result(None)
         self._rest_soon()
 
-    def _not_appended(
-        self, error: BaseException, taken: list[tuple[Delivery, int]], gate: asyncio.Future[None]
-    ) -> None:
-        deliveries = [delivery for delivery, _ in taken]
-        for delivery in deliveries:
+    # Failure
+
+    def _failed(self, error: BaseException, batch: Sequence[Delivery]) -> None:
+        """Deal with a batch that could not be stepped through or appended; called by the cell, which then waits."""
+        for delivery in batch:
             self._recent.pop(delivery.event.id, None)
         match error:
             case DuplicateEvent():
-                self._process_again(self._without_duplicate(deliveries, error), gate)
+                self._go_on_with(self._without_duplicate(batch, error))
             case StoreFailed():
                 self.node.store_fails(error)
-                self._try_later(self._kept(deliveries, error), gate)
+                self._try_later(self._kept(batch, error))
             case CommitUnknown():
                 self.node.store_fails(error)
-                self._kept(deliveries, error)
-                self._leave(gate, error)
+                self._leave(batch, error)
             case OwnershipLost():
-                self._kept(deliveries, error)
                 self.node.on_ownership_lost(error)
-                self._leave(gate, error)
+                self._leave(batch, error)
+            case JournalConflict():
+                self._leave(batch, error)
             case _:
-                for delivery in deliveries:
-                    delivery.fail(error if isinstance(error, Exception) else InternalError(repr(error)))
-                self._leave(gate, error)
+                self._quarantine(error, batch)
 
-    def _without_duplicate(self, deliveries: list[Delivery], error: DuplicateEvent) -> list[Delivery]:
+    def _without_duplicate(self, batch: Sequence[Delivery], error: DuplicateEvent) -> list[Delivery]:
         left = []
-        for delivery in deliveries:
+        for delivery in batch:
             if not delivery.outside or delivery.event.id != error.event_id:
                 left.append(delivery)
             elif event_digest(delivery.event) == error.stored_digest:
@@ -335,37 +330,35 @@ class RunActor:
                 delivery.fail(EventConflict(self.run.id, error.event_id))
         return left
 
-    def _kept(self, deliveries: list[Delivery], error: Exception) -> list[Delivery]:
+    def _kept(self, batch: Sequence[Delivery], error: Exception) -> list[Delivery]:
         """Fail what came from outside; keep what effects brought, which nobody else has."""
-        for delivery in deliveries:
+        for delivery in batch:
             if delivery.outside:
                 delivery.fail(error)
-        return [delivery for delivery in deliveries if not delivery.outside]
+        return [delivery for delivery in batch if not delivery.outside]
 
-    def _process_again(self, deliveries: Sequence[Delivery], gate: asyncio.Future[None]) -> None:
-        if not deliveries or not self._process(deliveries, gate):
-            gate.set_result(None)
-            self._rest_soon()
-
-    def _try_later(self, deliveries: Sequence[Delivery], gate: asyncio.Future[None]) -> None:
-        if not deliveries:
-            gate.set_result(None)
-            self._rest_soon()
+    def _go_on_with(self, deliveries: Sequence[Delivery]) -> None:
+        if self.cell.state is CellState.STOPPED:  # the runtime closed meanwhile
             return
-        self._retries += 1
-        delay = min(0.05 * 2**self._retries, _RETRY_SECONDS_MAX)
-        asyncio.get_running_loop().call_later(delay, self._process_again, deliveries, gate)
+        self.cell.restart(self)
+        for delivery in deliveries:
+            self.cell.put_result(delivery)
+        self._rest_soon()
 
-    def _leave(self, gate: asyncio.Future[None], error: BaseException) -> None:
+    def _try_later(self, deliveries: Sequence[Delivery]) -> None:
+        self._retries += 1
+        delay = min(0.05 * 2**self._retries, _RETRY_SECONDS_MAX) if deliveries else 0.0
+        asyncio.get_running_loop().call_later(delay, self._go_on_with, deliveries)
+
+    def _leave(self, batch: Sequence[Delivery], error: GeartrainError) -> None:
         """Let go of the run: what is stored is not what this actor holds; it is read again when needed."""
         log.warning("run_dropped", run_id=self.run.id, error=str(error))
-        gate.set_result(None)
+        for delivery in batch:
+            delivery.fail(error)
         self.drop(RunSetApart(self.run.id, str(error)), reload=True)
         self.node.on_dropped(self.run.id)
 
-    # Failure, rest
-
-    def _failed(self, error: BaseException, batch: Sequence[Delivery]) -> None:
+    def _quarantine(self, error: BaseException, batch: Sequence[Delivery]) -> None:
         """Set the event aside that could not be stepped through or stored, and quarantine the run."""
         log.error("run_actor_failed", run_id=self.run.id, error=repr(error), exc_info=error)
         aside = self._culprit(batch)
@@ -373,17 +366,14 @@ class RunActor:
         if isinstance(aside.event, RunQuarantined) or self.run.seq == 0:
             self.drop(RunSetApart(self.run.id, repr(error)))
             return
-        self.cell.restart(self)
-        for delivery in batch:
-            if delivery is not aside:
-                self.cell.put_result(delivery)
         quarantine = RunQuarantined(
             id=f"quarantine.{self.run.seq}",
             time=self.node.clock.now(),
             reason=repr(error)[:1_000],
             aside=type(aside.event).__name__,
         )
-        self.cell.put_result(Delivery(quarantine, outside=False))
+        others = [delivery for delivery in batch if delivery is not aside]
+        self._go_on_with([*others, Delivery(quarantine, outside=False)])
 
     def _culprit(self, batch: Sequence[Delivery]) -> Delivery:
         """Return the first delivery of *batch* that cannot be stepped through or stored."""

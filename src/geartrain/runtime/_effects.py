@@ -64,10 +64,14 @@ class Effects:
         """How many effects there are."""
         return sum(map(len, self._by_run.values()))
 
-    def reconcile(self, actor: RunActor) -> None:
-        """Start what the run wants and has not, stop what it has and does not want."""
+    def reconcile(self, actor: RunActor, commands: tuple[Command, ...] | None = None) -> None:
+        """Start what the run wants and has not, stop what it has and does not want.
+
+        *commands* is what `outstanding` says of the run, if the caller knows it already.
+        """
         run = actor.run
-        commands = outstanding(run)
+        if commands is None:
+            commands = outstanding(run)
         mine = self._by_run.get(run.id)
         if mine:
             wanted = {command.key for command in commands}
@@ -85,7 +89,10 @@ class Effects:
         if effect is None:
             return
         self._by_run.setdefault(effect.run_id, {})[effect.key] = effect
-        effect.begin(actor)
+        try:
+            effect.begin(actor)
+        except Exception as error:  # noqa: BLE001 - a stranger's model or executor; its run is set apart, not ours hurt
+            effect.broken(error)
 
     def _made(self, actor: RunActor, command: Command) -> Effect | None:
         registered = self.node.agents.get(actor.run.agent)

@@ -13,6 +13,7 @@ from geartrain.machine import (
     EVENT_VERSIONS,
     RUN_VERSION,
     AgentSpec,
+    Command,
     Event,
     Run,
     RunState,
@@ -34,13 +35,13 @@ from geartrain.persistence import Entry, Head, LoadedRun, RunCorrupt, StoredEven
 _BOUNDARIES = frozenset({RunState.COMPACT_OR_SAVE, RunState.SUSPENDED, *ENDED})
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """One event, the run after it, and whether it came from outside."""
+class Moved(msgspec.Struct, frozen=True, gc=False):
+    """One event, the run after it, whether it came from outside, and what must be in progress then."""
 
     event: Event
     run: Run
     outside: bool
+    commands: tuple[Command, ...]
 
 
 def stored(moved: Moved) -> StoredEvent:

@@ -216,9 +216,9 @@ class Host:
         loop = asyncio.get_running_loop()
         until = loop.time() + node.limits.grace_seconds
         while (busy := [actor for actor in node.actors.values() if not actor.cell.idle]) and loop.time() < until:
-            gates = [actor.gate for actor in busy if actor.gate is not None and not actor.gate.done()]
-            if gates:
-                await asyncio.wait(gates, timeout=until - loop.time())
+            appends = [actor.appending for actor in busy if actor.appending and not actor.appending.done()]
+            if appends:
+                await asyncio.wait(appends, timeout=until - loop.time())
             await asyncio.sleep(0)  # their next turn
 
     async def _let_go(self, node: Node) -> None:
