@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 R = TypeVar("R")
@@ -37,6 +38,10 @@ class Reply(Generic[R]):
             return False
         self._future.set_exception(error)
         return True
+
+    def when_answered(self, callback: Callable[[asyncio.Future[R]], None]) -> None:
+        """Have *callback* called with the answered future, soon after there is an answer; for those without a task."""
+        self._future.add_done_callback(callback)
 
     def abandon(self) -> None:
         """Say that nobody waits any longer."""

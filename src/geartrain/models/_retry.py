@@ -17,7 +17,7 @@ RETRY_AFTER_SECONDS_MAX: Final = 120.0
 _DOUBLINGS_MAX: Final = 5
 
 
-def backoff_seconds(attempt: int, *, retry_after: float | None = None, jitter: float) -> float:
+def backoff_seconds(attempt: int, *, retry_after: object = None, jitter: float) -> float:
     """Return how long to wait after *attempt* (1 is the first) has failed.
 
     Doubles from 1 s to at most 30 s; *jitter* takes up to half of it away. A provider's wish is obeyed instead, up to
@@ -25,11 +25,11 @@ def backoff_seconds(attempt: int, *, retry_after: float | None = None, jitter: f
 
     Args:
         attempt: The attempt that failed.
-        retry_after: The provider's wish in seconds; nonsense (negative, not finite) counts as no wish.
+        retry_after: The provider's wish in seconds; nonsense (no number, negative, not finite) counts as no wish.
         jitter: A random number from 0 to 1, drawn by the caller.
     """
     jitter = min(max(jitter, 0.0), 1.0)
-    if retry_after is not None and math.isfinite(retry_after) and retry_after >= 0:
+    if isinstance(retry_after, int | float) and not isinstance(retry_after, bool) and 0 <= retry_after < math.inf:
         return min(retry_after, RETRY_AFTER_SECONDS_MAX) * (1 + jitter / 10)
     doublings = min(max(attempt, 1) - 1, _DOUBLINGS_MAX)
     return min(BACKOFF_SECONDS_FIRST * 2.0**doublings, BACKOFF_SECONDS_MAX) * (1 - jitter / 2)

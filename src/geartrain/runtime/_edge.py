@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -20,6 +21,7 @@ from geartrain.models import ModelReply
 T = TypeVar("T")
 
 ID_CHARACTERS: Final = 200
+PAYLOAD_BYTES: Final = 64 * 1024
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -123,6 +125,21 @@ def _checked(name: str, value: Any, *, depth: int) -> Any:
             raise InvalidValue(name, "JSON data (text, finite numbers, lists, objects with text keys)", value)
 
 
+def plain_payload(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of what a tool wants traced, as JSON data: an observer cannot hold, share or change the tool's own.
+
+    What is no data, or too large, says so in its place.
+    """
+    try:
+        text = msgspec.json.encode(payload, enc_hook=lambda value: f"({type(value).__name__})")
+        if len(text) <= PAYLOAD_BYTES:
+            return msgspec.json.decode(text, type=dict[str, Any])
+        problem = f"{len(text)} bytes, at most {PAYLOAD_BYTES} are traced"
+    except Exception as error:  # noqa: BLE001 - a stranger's objects, text that is none, data without end
+        problem = f"no JSON data ({type(error).__name__})"
+    return {"not_traced": problem, "call_id": payload.get("call_id", "")}
+
+
 def replied(
     reply: Any, *, event_id: str, time: float, turn: int, attempt: int, model: str, limits: Limits
 ) -> ModelReplied:
@@ -138,7 +155,10 @@ def replied(
     room = limits.event_bytes // 4
     if len(text) > room:
         text, anomaly = text[:1_000], f"the reply was too large: {len(text)} characters, at most {room}"
-    calls = _requested(reply.calls, room * 2, limits)
+    try:
+        calls = _requested(reply.calls, room * 2, limits)
+    except Exception as error:  # noqa: BLE001 - a stranger's objects: anything may happen when they are looked at
+        calls, anomaly = (), f"the calls of the reply could not be read ({type(error).__name__})"
     if sum(len(call.tool) + len(call.provider_id) + 64 for call in calls) > room * 3:
         anomaly = f"the reply asked for {len(calls)} calls, more than can be kept"
     return msgspec.structs.replace(
@@ -146,24 +166,29 @@ def replied(
         text=text,
         calls=() if anomaly else calls,
         usage=usable_usage(reply.usage),
-        finish_reason=clean_text(str(reply.finish_reason))[:200],
+        finish_reason=_word(reply.finish_reason),
         anomaly=anomaly,
     )
+
+
+def _word(value: Any) -> str:
+    """Return a name that a model client gave; what is no text says so in its place."""
+    return clean_text(value[:200]) if isinstance(value, str) else f"({type(value).__name__})"[:200]
 
 
 def _requested(calls: Any, room: int, limits: Limits) -> tuple[RequestedCall, ...]:
     """Return the calls of a reply, arguments that are too large left out and beyond the limit of calls all."""
     kept: list[RequestedCall] = []
     for position, call in enumerate(calls, start=1):
-        arguments = call.arguments if isinstance(call.arguments, str) else "?"
+        arguments = call.arguments if isinstance(call.arguments, str) else f"({type(call.arguments).__name__})"
         size = len(arguments)
         fits = size <= min(limits.argument_bytes, room) and position <= limits.calls_per_reply
         room -= size if fits else 0
         kept.append(
             RequestedCall(
-                tool=clean_text(str(call.tool))[:200],
+                tool=_word(call.tool),
                 arguments=clean_text(arguments) if fits else "",
-                provider_id=clean_text(str(call.provider_id))[:200],
+                provider_id=_word(call.provider_id),
                 oversized=0 if fits or position > limits.calls_per_reply else size,
             )
         )
@@ -175,7 +200,13 @@ def usable_usage(usage: Any) -> Usage | None:
     if not isinstance(usage, Usage):
         return None
     counts = (usage.input_tokens, usage.output_tokens)
-    if not all(isinstance(count, int) and 0 <= count < 2**53 for count in counts):
+    if not all(isinstance(count, int) and not isinstance(count, bool) and 0 <= count < 2**53 for count in counts):
         return None
-    cost = usage.cost if isinstance(usage.cost, (int, float)) and 0 <= usage.cost < math.inf else 0.0
-    return msgspec.structs.replace(usage, cost=float(cost))
+    cost = usage.cost
+    known = isinstance(cost, int | float) and not isinstance(cost, bool) and 0 <= cost < math.inf
+    return Usage(
+        input_tokens=int(usage.input_tokens),
+        output_tokens=int(usage.output_tokens),
+        cost=float(cost) if known else 0.0,
+        estimated=usage.estimated is True,
+    )

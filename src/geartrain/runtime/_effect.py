@@ -7,8 +7,11 @@ from contextvars import Context, ContextVar
 from typing import TYPE_CHECKING, Any
 
 from geartrain import faults
-from geartrain.machine import Event
+from geartrain.machine import Event, RunQuarantined
+from geartrain.runtime._edge import clean_text
+from geartrain.runtime._log import log
 from geartrain.runtime._tasks import EffectTask, Ended
+from geartrain.tools import error_text
 
 if TYPE_CHECKING:
     from geartrain.runtime._actor import RunActor
@@ -79,7 +82,21 @@ class Effect:
             self.finished()
             return
         faults.reach("effect.end", f"{self.run_id}/{self.key}")
-        self.ended(ended)
+        try:
+            self.ended(ended)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the run must not wait for this effect for ever
+            self.broken(error)
+
+    def broken(self, error: Exception) -> None:
+        """Set the run apart: this effect can neither be carried out nor reported."""
+        log.error("effect_broken", run_id=self.run_id, key=self.key, exc_info=error)
+        self.quiet, self.unwanted = True, True
+        self.stop()
+        actor = self.node.actors.get(self.run_id)
+        if actor is not None:
+            reason = f"{self.key} cannot be carried out: {error_text(error)}"
+            now = self.node.clock.now()
+            actor.put_result(RunQuarantined(id=f"{self.key}.broken", time=now, reason=clean_text(reason)))
 
     def report(self, event: Event, artifacts: Mapping[str, bytes] | None = None) -> None:
         """Bring *event* to the run, and be done."""

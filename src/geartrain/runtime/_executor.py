@@ -30,6 +30,7 @@ from geartrain.tools import (
     Tool,
     ToolContext,
     Unknown,
+    inside_a_tool,
     invoke,
     present,
     verify,
@@ -86,7 +87,8 @@ class LiveExecutor:
 
     async def call_model(self, model: Model, request: ModelRequest, emit: Emit) -> ModelReply:
         """Return the model's reply."""
-        return await model.reply(request, emit)
+        with inside_a_tool():  # a stranger's code as much as a tool is
+            return await model.reply(request, emit)
 
     async def run_tool(
         self, tool: Tool, command: RunCall, context: ToolContext, began: Callable[[], None]
@@ -96,12 +98,12 @@ class LiveExecutor:
             arguments = tool.decode(command.arguments)
         except ArgumentsInvalid as invalid:
             return CallOutcome(ResultStatus.ERROR, str(invalid))
-        began()
         if command.mode == "verify":
+            began()
             return self._verified(await verify(tool, arguments, context, limits=self._limits, threads=self._threads))
         if not command.read_only:
             faults.reach("tool.write.before", f"{context.run_id}/{context.call_id}")
-        outcome = await invoke(tool, arguments, context, limits=self._limits, threads=self._threads)
+        outcome = await invoke(tool, arguments, context, limits=self._limits, threads=self._threads, began=began)
         if not command.read_only:
             faults.reach("tool.write.after", f"{context.run_id}/{context.call_id}")
         return _call_outcome(outcome)
@@ -123,7 +125,8 @@ class LiveExecutor:
         self, _command: EvaluatePermissions, policies: Awaitable[tuple[Verdict, ...]]
     ) -> tuple[Verdict, ...]:
         """Wait for the asynchronous policies that were asked about the command's calls."""
-        return await policies
+        with inside_a_tool():
+            return await policies
 
 
 def _call_outcome(outcome: Outcome) -> CallOutcome:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from geartrain.machine import (
     CallModel,
@@ -23,6 +23,9 @@ from geartrain.runtime._policy import ask_about
 from geartrain.runtime._requests import model_request, summary_request
 from geartrain.runtime._tasks import End, Ended
 from geartrain.tools import error_text
+
+# The most of one piece of a reply that is shown live.
+DELTA_CHARACTERS: Final = 64 * 1024
 
 if TYPE_CHECKING:
     from geartrain.runtime._actor import RunActor
@@ -52,11 +55,15 @@ class ModelEffect(Effect):
             self.effects.gate(self._model.name).release(self)
             return
         self._tries += 1
-        request = model_request(actor.run, actor.specs[actor.run.spec], self.command)
-        work = self.effects.executor.call_model(self._model, request, self._emit)
-        self.spawn(work, self.node.limits.model_call_seconds)
+        try:
+            request = model_request(actor.run, actor.specs[actor.run.spec], self.command)
+            work = self.effects.executor.call_model(self._model, request, self._emit)
+            self.spawn(work, self.node.limits.model_call_seconds)
+        except Exception as error:  # noqa: BLE001 - the gate must go on, whatever is wrong with this one
+            self.broken(error)
 
     def _emit(self, text: str) -> None:
+        text = text[:DELTA_CHARACTERS] if isinstance(text, str) else f"({type(text).__name__})"
         self.node.hub.live_from_anywhere(self.run_id, "llm_delta", {"turn": self.command.turn, "text": text})
 
     def ended(self, ended: Ended) -> None:
@@ -88,6 +95,9 @@ class ModelEffect(Effect):
 
     def _try_again(self, error: BaseException | None, what: str) -> None:
         wish = getattr(error, "retry_after_seconds", None)
+        if self.node.closing:  # nothing new starts; the run asks again when it is opened
+            self.finished(reconcile=False)
+            return
         delay = backoff_seconds(self._tries, retry_after=wish, jitter=self.node.rng.random())
         payload = {
             "turn": self.command.turn,

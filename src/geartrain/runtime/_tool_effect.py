@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from geartrain.actors import Reply
-from geartrain.errors import GeartrainError
 from geartrain.machine import CallStatus, ResultStatus, RunCall, ToolFinished, ToolStarted, WriteInDoubt
+from geartrain.runtime._edge import clean_text, plain_payload
 from geartrain.runtime._effect import Effect
 from geartrain.runtime._executor import CallOutcome
 from geartrain.runtime._log import log
@@ -36,15 +36,19 @@ class ToolEffect(Effect):
 
     @property
     def must_finish(self) -> bool:
-        """Whether a stop has to wait for it: a write that has begun."""
-        return self._began and not self.command.read_only
+        """Whether a stop has to wait for it: a write whose start is journalled, or about to be."""
+        return self._writes and (self._asked_to_start or self._began)
+
+    @property
+    def _writes(self) -> bool:
+        return not self.command.read_only and self.command.mode == "run"
 
     def begin(self, actor: RunActor) -> None:
         """Queue for a place in the pool."""
         command, tool = self.command, self._tool
         if tool is None:
             text = f"the tool {command.tool!r} is gone: this agent has it no more"
-            self.report(self._finished_event(CallOutcome(ResultStatus.ERROR, text)))
+            self._report_outcome(CallOutcome(ResultStatus.ERROR, text))
             return
         call = actor.run.call(command.call_id)
         if call is not None and call.status is CallStatus.STARTED and command.mode == "run" and not command.external:
@@ -60,6 +64,47 @@ class ToolEffect(Effect):
         if self.unwanted or self.quiet or actor is None:
             asyncio.get_running_loop().call_soon(self._release)
             return
+        try:
+            if self._writes:
+                self._journal_start(actor)
+            else:
+                self._run(actor)
+        except Exception as error:  # noqa: BLE001 - the pool must go on, whatever is wrong with this one
+            self.broken(error)
+
+    def _journal_start(self, actor: RunActor) -> None:
+        """Have the start stored; the write waits for that without a task, and its time begins afterwards."""
+        self._asked_to_start = True
+        event = ToolStarted(
+            id=f"{self.key}.started",
+            time=self.node.clock.now(),
+            source="tool",
+            call_id=self.command.call_id,
+            attempt=self.command.attempt,
+        )
+        reply: Reply[int] = Reply()
+        reply.when_answered(self._start_answered)
+        actor.put_internal(event, reply)
+
+    def _start_answered(self, answer: asyncio.Future[int]) -> None:
+        """Run once the start is durable; do nothing if the run had turned away before."""
+        self._asked_to_start = False
+        refused = answer.cancelled() or answer.exception() is not None
+        actor = self.node.actors.get(self.run_id)
+        if refused or actor is None or self.quiet:
+            self._release()
+            self.unwanted = True
+            self.finished()
+            return
+        # Stored, so the run wants it: whatever made it unwanted before has been taken back.
+        self.unwanted = False
+        try:
+            self._run(actor)
+        except Exception as error:  # noqa: BLE001 - as above
+            self.broken(error)
+
+    def _run(self, actor: RunActor) -> None:
+        assert self._tool is not None, "asked for a place only with a tool"
         run = actor.run
         call_id = self.command.call_id
         context = ToolContext(
@@ -72,79 +117,55 @@ class ToolEffect(Effect):
             principal=run.principal,
             emit=self._emit,
         )
-        self.spawn(self._work(context), self.command.timeout_seconds)
+        work = self.effects.executor.run_tool(self._tool, self.command, context, self._begin)
+        self.spawn(work, self.command.timeout_seconds)
 
     def _emit(self, name: str, payload: Mapping[str, Any]) -> None:
-        self.node.hub.live_from_anywhere(self.run_id, name, {**payload, "call_id": self.command.call_id})
-
-    async def _work(self, context: ToolContext) -> CallOutcome | None:
-        command = self.command
-        if not command.read_only and command.mode == "run":
-            self._asked_to_start = True
-            if not await self._journal_start():
-                return None
-        assert self._tool is not None
-        return await self.effects.executor.run_tool(self._tool, command, context, self._begin)
+        plain = plain_payload({**payload, "call_id": self.command.call_id})
+        self.node.hub.live_from_anywhere(self.run_id, clean_text(name), plain)
 
     def _begin(self) -> None:
         self._began = True
-
-    async def _journal_start(self) -> bool:
-        """Return once the start is durable; False if the run does not want it any more."""
-        event = ToolStarted(
-            id=f"{self.key}.started",
-            time=self.node.clock.now(),
-            source="tool",
-            call_id=self.command.call_id,
-            attempt=self.command.attempt,
-        )
-        actor = self.node.actors.get(self.run_id)
-        if actor is None:
-            return False
-        reply: Reply[int] = Reply()
-        actor.put_internal(event, reply)
-        try:
-            await reply.wait_answered()
-        except GeartrainError:
-            return False
-        return True
 
     def ended(self, ended: Ended) -> None:
         """Report a result, a doubt, or nothing if the run had turned away before it began."""
         self._release()
         command = self.command
-        risky = self._began and not command.read_only
-        match ended.end:
-            case End.RETURNED if ended.value is None:
-                self.finished()
-            case End.RETURNED:
-                self._report_outcome(ended.value)
-            case End.RAISED if risky:
-                self.report(self._in_doubt(f"running it failed: {error_text(ended.error or RuntimeError())}"))
-            case End.RAISED:
-                log.error("effect_failed", run_id=self.run_id, key=self.key, exc_info=ended.error)
-                text = f"it could not be run: {error_text(ended.error or RuntimeError())}"
-                self.report(self._finished_event(CallOutcome(ResultStatus.ERROR, text)))
-            case End.TIMED_OUT if risky:
-                self.report(self._in_doubt(f"no result within {command.timeout_seconds:g} s"))
-            case End.TIMED_OUT:
-                text = f"no result within {command.timeout_seconds:g} s"
-                self.report(self._finished_event(CallOutcome(ResultStatus.TIMED_OUT, text)))
-            case End.CANCELLED if risky:
-                self.report(self._in_doubt("it was cancelled while it ran"))
-            case End.CANCELLED if self.unwanted and not self._awaited():
-                self.finished()
-            case End.CANCELLED:
-                self.report(self._finished_event(CallOutcome(ResultStatus.CANCELLED, "cancelled while it ran")))
+        error = error_text(ended.error) if ended.error is not None else ""
+        if ended.end is End.RETURNED:
+            self._report_outcome(ended.value)
+        elif self._began and not command.read_only:
+            reason = {
+                End.RAISED: f"running it failed: {error}",
+                End.TIMED_OUT: f"no result within {command.timeout_seconds:g} s",
+                End.CANCELLED: "it was cancelled while it ran",
+            }[ended.end]
+            self.report(self._in_doubt(reason))
+        elif ended.end is End.RAISED:
+            log.error("effect_failed", run_id=self.run_id, key=self.key, exc_info=ended.error)
+            self._report_outcome(CallOutcome(ResultStatus.ERROR, f"it could not be run: {error}"))
+        elif ended.end is End.CANCELLED and self.unwanted and not self._awaited():
+            self.finished()
+        elif self._writes:  # journalled as started, but known not to have begun
+            text = f"it did not begin within {command.timeout_seconds:g} s: no place to run it was free"
+            self._report_outcome(CallOutcome(ResultStatus.NOT_STARTED, text))
+        elif ended.end is End.TIMED_OUT:
+            text = f"no result within {command.timeout_seconds:g} s"
+            self._report_outcome(CallOutcome(ResultStatus.TIMED_OUT, text))
+        else:
+            self._report_outcome(CallOutcome(ResultStatus.CANCELLED, "cancelled while it ran"))
 
     def _awaited(self) -> bool:
         """Whether the run still waits for a result of this attempt: it is ending, or has journalled the start."""
         actor = self.node.actors.get(self.run_id)
-        return actor is not None and (actor.run.ending is not None or self._asked_to_start)
+        return actor is not None and (actor.run.ending is not None or self._writes)
 
     def _report_outcome(self, outcome: CallOutcome) -> None:
         if outcome.doubt:
             self.report(self._in_doubt(outcome.doubt))
+        elif self.command.mode == "verify" and outcome.status is not ResultStatus.OK:
+            # What kept us from asking says nothing about the write.
+            self.report(self._in_doubt(f"it could not be verified: {outcome.text}"))
         else:
             self.report(self._finished_event(outcome), outcome.artifacts)
 
@@ -176,11 +197,15 @@ class ToolEffect(Effect):
 
     def stop(self) -> None:
         """Have it stop; if it still queues, give the place up."""
+        if self._asked_to_start:
+            self.unwanted = True  # whether its start was stored comes first
+            return
         if self.task is None:
             self._release()
             self.unwanted = True
-            if self._awaited():
-                self.report(self._finished_event(CallOutcome(ResultStatus.CANCELLED, "cancelled before it ran")))
+            actor = self.node.actors.get(self.run_id)
+            if actor is not None and actor.run.ending is not None:
+                self._report_outcome(CallOutcome(ResultStatus.CANCELLED, "cancelled before it ran"))
                 return
         super().stop()
 

@@ -1,6 +1,7 @@
 """Declaring tools, running them, and the tools for files that come with geartrain."""
 
 from geartrain.tools._clean import Outcome, cleaned, error_text, present
+from geartrain.tools._contain import inside_a_tool
 from geartrain.tools._context import ToolContext
 from geartrain.tools._errors import (
     ArgumentsInvalid,
@@ -42,6 +43,7 @@ __all__ = [
     "cleaned",
     "error_text",
     "file_tools",
+    "inside_a_tool",
     "invoke",
     "list_dir",
     "present",
