@@ -1,0 +1,188 @@
+"""How the offline researcher decides: it reads files through the tools it is offered, and cites them.
+
+Rule 1: the reply is a pure function of the request. What was done is read from the messages, never remembered, so a
+run that is resumed in another process goes on as if nothing had been.
+Rule 2: a question takes at most six turns: four of research, one to save a report if that is wanted, the answer.
+Rule 3: nothing is cited that no tool has shown.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Final
+
+import msgspec
+
+from geartrain.machine import RequestedCall, ResultStatus, Usage
+from geartrain.models._observed import Exchange, Made, Seen, arguments_of, newest_exchange, observe
+from geartrain.models._other_tools import calls_of_others, said_by_others
+from geartrain.models._protocol import ModelReply, ModelRequest
+from geartrain.models._question import Question, analyse
+from geartrain.models._quoting import joined, rendered
+from geartrain.models._report import section_for
+from geartrain.models._research import STAGES, next_calls
+from geartrain.models._shaped import shaped
+from geartrain.models._summary import summary_of
+from geartrain.models._toolbox import Role, Toolbox, argument
+
+# A late question still gets its searches and its reads.
+_ROUNDS_FOR_A_LATE_QUESTION: Final = 2
+_CHARS_PER_TOKEN: Final = 4
+
+
+def decide(request: ModelRequest) -> ModelReply:
+    """Return the reply to *request*."""
+    if request.purpose == "compact":
+        return _reply(request, text=summary_of(request.messages))
+    exchange = newest_exchange(request.messages)
+    box = Toolbox.of(request.tools)
+    if not exchange.asked:
+        return _reply(request, text="There is no question to answer.")
+    seen = observe(exchange, box)
+    questions = _questions(exchange)
+    calls = _research(request, exchange, questions, seen, box)
+    if calls:
+        return _reply(request, text=_commentary(calls, box), calls=calls)
+    saved = _saved(exchange, box)
+    report = _report(request, exchange, questions, seen, box)
+    target = request.context.get("write")
+    if saved is None and isinstance(target, str) and target:
+        call = box.call(Role.WRITE, path=target, content=report)
+        if call is not None:
+            return _reply(request, text=f"Saving the report to `{target}`.", calls=(call,))
+    return _answer(request, _with_saved(report, saved))
+
+
+def _answer(request: ModelRequest, text: str) -> ModelReply:
+    """Return *text* as the answer, in the shape and within the length that were asked for."""
+    room = math.inf if request.max_output_tokens is None else request.max_output_tokens * _CHARS_PER_TOKEN
+    if request.output_schema is not None:
+        return _reply(request, text=shaped(request.output_schema, text))
+    if len(text) <= room:
+        return _reply(request, text=text)
+    kept = text[: int(room)]
+    return msgspec.structs.replace(_reply(request, text=kept.rpartition("\n")[0] or kept), finish_reason="length")
+
+
+def _questions(exchange: Exchange) -> list[Question]:
+    earlier = analyse(exchange.earlier) if exchange.earlier else None
+    questions: list[Question] = []
+    for asked in exchange.asked:
+        question = analyse(asked.text).following(earlier)
+        questions.append(question)
+        earlier = question
+    return questions
+
+
+def _research(
+    request: ModelRequest, exchange: Exchange, questions: list[Question], seen: Seen, box: Toolbox
+) -> tuple[RequestedCall, ...]:
+    rounds = exchange.rounds
+    late = max(asked.round for asked in exchange.asked)
+    # Messages may have been summarised away, turns not: they too bound the research.
+    first_turn = min((m.turn for m in request.messages if m.role == "user"), default=0)
+    rounds = max(rounds, request.turn - 1 - first_turn) if exchange.summary else rounds
+    if rounds >= max(STAGES, late + _ROUNDS_FOR_A_LATE_QUESTION) or _saved(exchange, box) is not None:
+        return ()
+    made = frozenset((one.call.tool, one.call.arguments) for one in exchange.made)
+    others = calls_of_others(questions, box, made) if rounds == 0 or late == exchange.rounds else ()
+    if not box.reads_files:
+        return others
+    # Tools for files refuse all without a root folder, and failures are counted: one try shows whether they work.
+    trying = "root" not in request.context and Role.LIST in box.known
+    if trying and not exchange.made:
+        first = box.call(Role.LIST, path=".")
+        return (*others, *([first] if first else []))
+    if trying and not any(made.ok for made in exchange.made):
+        return others
+    asked_at = [asked.round for asked in exchange.asked]
+    stages = [(q, max(0, min(rounds - trying - at, STAGES))) for q, at in zip(questions, asked_at, strict=True)]
+    return (*others, *next_calls(stages, seen, box, made))[:8]
+
+
+def _commentary(calls: tuple[RequestedCall, ...], box: Toolbox) -> str:
+    """Return what is being done, in a sentence for whoever watches."""
+    roles = [box.role_of(call.tool) for call in calls]
+    paths = [argument(arguments_of(call.arguments), "path") for call in calls if box.role_of(call.tool) is Role.READ]
+    steps = []
+    if Role.LIST in roles:
+        steps.append("looking at what is there")
+    if Role.SEARCH in roles:
+        steps.append("searching for the words of the question")
+    if paths:
+        steps.append("reading " + joined([f"`{path}`" for path in dict.fromkeys(paths)]))
+    steps += [f"asking `{call.tool}`" for call, role in zip(calls, roles, strict=True) if role is None]
+    text = joined(steps)
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _saved(exchange: Exchange, box: Toolbox) -> Made | None:
+    """Return the writing call that came after the last question, if there was one."""
+    last = exchange.asked[-1].round if exchange.asked else 0
+    return next(
+        (made for made in reversed(exchange.made) if made.round >= last and box.role_of(made.call.tool) is Role.WRITE),
+        None,
+    )
+
+
+def _report(request: ModelRequest, exchange: Exchange, questions: list[Question], seen: Seen, box: Toolbox) -> str:
+    saved = _saved(exchange, box)
+    if saved is not None:
+        content = argument(saved.arguments, "content")
+        if isinstance(content, str):
+            return content
+    sections: list[str] = []
+    for question in questions:
+        said = said_by_others(question, exchange.made, box)
+        sections.append(said or _file_section(request, question, seen, box))
+    if len(sections) == 1:
+        text = sections[0]
+    else:
+        text = "\n\n".join(f"### {q.text.strip()}\n\n{s}" for q, s in zip(questions, sections, strict=True))
+    return text + _failures(seen)
+
+
+def _file_section(request: ModelRequest, question: Question, seen: Seen, box: Toolbox) -> str:
+    if seen.lines or seen.files or box.reads_files:
+        return rendered(section_for(question, seen))
+    if not request.tools:
+        return (
+            "No tools were offered, so no file could be read; from the conversation alone this cannot be answered: "
+            f"“{question.text.strip()[:200]}”"
+        )
+    return "None of the tools offered fits this question."
+
+
+def _failures(seen: Seen) -> str:
+    if not seen.failed:
+        return ""
+    lines = []
+    for made in seen.failed[:4]:
+        status = made.result.status if made.result else ResultStatus.NOT_STARTED
+        why = " ".join(made.result.text.split())[:160] if made.result else "no result came"
+        lines.append(f"`{made.call.tool}` {made.call.arguments[:80]} ({status}): {why}")
+    return "\n\nNot everything could be looked at:\n\n" + "\n".join(f"- {line}" for line in lines)
+
+
+def _with_saved(report: str, saved: Made | None) -> str:
+    if saved is None:
+        return report
+    path = argument(saved.arguments, "path")
+    if saved.ok:
+        return f"{report}\n\nSaved to `{path}`."
+    status = saved.result.status if saved.result else ResultStatus.NOT_STARTED
+    why = " ".join(saved.result.text.split())[:200] if saved.result else "no result came"
+    return f"{report}\n\nNot saved to `{path}`: {status} ({why})."
+
+
+def _reply(request: ModelRequest, *, text: str = "", calls: tuple[RequestedCall, ...] = ()) -> ModelReply:
+    said = sum(message.size() for message in request.messages)
+    offered = sum(len(tool.name) + len(tool.description) + len(json.dumps(tool.parameters)) for tool in request.tools)
+    spoken = len(text) + sum(len(call.tool) + len(call.arguments) for call in calls)
+    usage = Usage(
+        input_tokens=-(-(said + offered) // _CHARS_PER_TOKEN),
+        output_tokens=max(1, -(-spoken // _CHARS_PER_TOKEN)),
+        estimated=True,
+    )
+    return ModelReply(text=text, calls=calls, usage=usage, finish_reason="tool_calls" if calls else "stop")
