@@ -31,14 +31,13 @@ types: .venv/.installed-dev ## check types
 	$(BIN)/mypy
 
 docs: .venv/.installed ## write the generated pages of docs/ again
-	$(BIN)/python -c "from geartrain.machine import page; print(page(), end='')" > docs/state-machine.md.new
-	mv docs/state-machine.md.new docs/state-machine.md
+	$(BIN)/python docs/generate.py
 
 chaos: .venv/.installed-dev ## kill, break and restart: the slow part of the test suite alone
 	$(BIN)/python -m pytest tests/chaos $(ARGS)
 
-bench: .venv/.installed-dev ## run each benchmark and print its figures
-	@for file in benchmarks/bench_*.py; do echo "$$file"; $(BIN)/python "$$file" || exit 1; done
+bench: .venv/.installed-dev ## agent loops per second, beside a hand-written minimum in the same run
+	$(BIN)/python benchmarks/loops.py $(ARGS)
 
 constraints: ## resolve the pinned versions again; look at the difference before you commit it
 	rm -rf build/resolver && $(MAKE) --no-print-directory .venv/bin/python && $(BIN)/python -m venv build/resolver
