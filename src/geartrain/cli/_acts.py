@@ -77,9 +77,8 @@ async def start(setting: Setting, request: Request) -> int:
     setting.index.note(place.path)
     run_id = RandomIds().mint("r")
 
-    setting.screen.tell(f"run {run_id}", "bold")
-
     async def act(runtime: Runtime) -> None:
+        setting.screen.tell(f"run {run_id}", "bold")
         await runtime.start(
             agent, request.question, run_id=run_id, budget=budget, principal=setting.by, context=context
         )

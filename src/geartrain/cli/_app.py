@@ -135,7 +135,7 @@ def _log_to_stderr(*, verbose: bool) -> None:
             lambda _logger, _name, line: safe(str(line)),
         ],
         wrapper_class=structlog.make_filtering_bound_logger("debug" if verbose else "critical"),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr if verbose else open(os.devnull, "w")),  # noqa: SIM115
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr) if verbose else structlog.ReturnLoggerFactory(),
     )
 
 

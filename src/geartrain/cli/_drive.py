@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +15,7 @@ from geartrain.cli._interruption import Interruption
 from geartrain.cli._screen import Screen
 from geartrain.cli._stores import Place
 from geartrain.cli._timeline import line_of
-from geartrain.errors import GeartrainError, RunNotFound
+from geartrain.errors import GeartrainError, RunNotFound, RunSetApart
 from geartrain.machine import HoldKind, RunState
 from geartrain.runtime import OpenCall, RunSnapshot, Runtime, Watch, open_reader
 from geartrain.trace import TraceRecord
@@ -117,25 +118,29 @@ def _to_ask_about(rest: RunSnapshot) -> OpenCall | None:
 
 async def _leg(runtime: Runtime, job: Job, act: Act) -> RunSnapshot:
     """Do *act* and wait until the run rests, telling meanwhile what happens."""
-    watch = runtime.watch(job.run_id)
+    watch = runtime.watch(job.run_id)  # before the act, so that nothing is missed
     rest: RunSnapshot | GeartrainError
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_tell, watch, job.screen)
-        try:
-            await act(runtime)
-            rest = await (await runtime.get(job.run_id)).wait_at_rest()
-        except GeartrainError as error:  # a task group would wrap it
-            rest = error
-        finally:
-            watch.close()
+    try:
+        await act(runtime)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_tell, watch, job.screen)
+            try:
+                rest = await (await runtime.get(job.run_id)).wait_at_rest()
+            except GeartrainError as error:  # the task group would wrap it
+                rest = error
+            finally:
+                watch.close()
+    finally:
+        watch.close()
     if isinstance(rest, GeartrainError):
         raise rest
     return rest
 
 
 async def _tell(watch: Watch, screen: Screen) -> None:
-    async for record in watch:
-        tell(record, screen)
+    with suppress(RunSetApart):  # whoever waits for the run is told
+        async for record in watch:
+            tell(record, screen)
     if watch.dropped:
         screen.tell(f"… {watch.dropped:,} more records than could be shown; `geartrain show` has them all")
 
