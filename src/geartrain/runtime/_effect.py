@@ -4,21 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextvars import Context, ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from geartrain import faults
-from geartrain.machine import Event, RunQuarantined
+from geartrain.machine import Command, Event, RunQuarantined
 from geartrain.runtime._edge import clean_text
+from geartrain.runtime._executor import Executor
+from geartrain.runtime._gate import Gate
 from geartrain.runtime._log import log
+from geartrain.runtime._node import Node, RunAtWork
 from geartrain.runtime._tasks import EffectTask, Ended
 from geartrain.tools import error_text
 
-if TYPE_CHECKING:
-    from geartrain.runtime._actor import RunActor
-    from geartrain.runtime._effects import Effects
-
 # The run that the code at work belongs to; bound in every effect.
 current_run: ContextVar[str] = ContextVar("geartrain_run_id", default="")
+
+
+class Registry(Protocol):
+    """What an effect needs of the registry that it is in."""
+
+    node: Node
+    executor: Executor
+
+    def gate(self, model: str) -> Gate:
+        """Return the gate of that model."""
+        ...
+
+    def reconcile(self, actor: RunAtWork, commands: tuple[Command, ...] | None = None) -> None:
+        """Look again at what the run wants."""
+        ...
+
+    def remove(self, effect: Effect) -> None:
+        """Take an effect out."""
+        ...
 
 
 class Effect:
@@ -26,7 +44,7 @@ class Effect:
 
     __slots__ = ("command", "effects", "node", "quiet", "run_id", "task", "unwanted")
 
-    def __init__(self, effects: Effects, run_id: str, command: Any) -> None:
+    def __init__(self, effects: Registry, run_id: str, command: Any) -> None:
         self.effects = effects
         self.node = effects.node
         self.run_id = run_id
@@ -45,7 +63,7 @@ class Effect:
         """Whether a stop has to wait for it, within the grace."""
         return False
 
-    def begin(self, actor: RunActor) -> None:
+    def begin(self, actor: RunAtWork) -> None:
         """Start it, or queue for a place."""
         raise NotImplementedError
 

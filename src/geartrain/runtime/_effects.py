@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from geartrain.machine import (
     AnnounceApproval,
@@ -27,12 +27,10 @@ from geartrain.machine import (
 )
 from geartrain.runtime._effect import Effect
 from geartrain.runtime._executor import Executor
-from geartrain.runtime._model_effect import CompactEffect, Gate, ModelEffect, PolicyEffect
-from geartrain.runtime._node import Node
+from geartrain.runtime._gate import Gate
+from geartrain.runtime._model_effect import CompactEffect, ModelEffect, PolicyEffect
+from geartrain.runtime._node import Node, RunAtWork
 from geartrain.runtime._tool_effect import ToolEffect
-
-if TYPE_CHECKING:
-    from geartrain.runtime._actor import RunActor
 
 # Told to people by trace, hooks and waiters; nothing runs for them.
 _ANNOUNCEMENTS: Final = (AnnounceApproval, AnnounceEnd)
@@ -64,7 +62,7 @@ class Effects:
         """How many effects there are."""
         return sum(map(len, self._by_run.values()))
 
-    def reconcile(self, actor: RunActor, commands: tuple[Command, ...] | None = None) -> None:
+    def reconcile(self, actor: RunAtWork, commands: tuple[Command, ...] | None = None) -> None:
         """Start what the run wants and has not, stop what it has and does not want.
 
         *commands* is what `outstanding` says of the run, if the caller knows it already.
@@ -84,7 +82,7 @@ class Effects:
             self._begin(actor, command)
             mine = self._by_run.get(run.id)
 
-    def _begin(self, actor: RunActor, command: Command) -> None:
+    def _begin(self, actor: RunAtWork, command: Command) -> None:
         effect = self._made(actor, command)
         if effect is None:
             return
@@ -94,7 +92,7 @@ class Effects:
         except Exception as error:  # noqa: BLE001 - a stranger's model or executor; its run is set apart, not ours hurt
             effect.broken(error)
 
-    def _made(self, actor: RunActor, command: Command) -> Effect | None:
+    def _made(self, actor: RunAtWork, command: Command) -> Effect | None:
         registered = self.node.agents.get(actor.run.agent)
         if registered is None:
             return None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal, Protocol
 
+from geartrain.limits import Limits
 from geartrain.machine import (
     ApprovalDecided,
     Budget,
@@ -20,8 +21,35 @@ from geartrain.runtime._edge import checked_input, clean_text
 from geartrain.runtime._hub import Watch
 from geartrain.runtime._reading import JournalEntry, RunSnapshot
 
-if TYPE_CHECKING:
-    from geartrain.runtime._runtime import Runtime
+
+class RuntimeOfRun(Protocol):
+    """What a handle needs of the runtime that it was made by."""
+
+    limits: Limits
+
+    async def snapshot(self, run_id: str) -> RunSnapshot:
+        """Return a run as it is stored now."""
+        ...
+
+    async def wait_until(self, run_id: str, *, at_rest: bool) -> RunSnapshot:
+        """Wait until a run has ended, or rests."""
+        ...
+
+    def follow(self, run_id: str, after: int) -> AsyncIterator[JournalEntry]:
+        """Yield a run's journal, and go on as it grows."""
+        ...
+
+    def watch(self, run_id: str) -> Watch:
+        """Return a live stream of what happens to a run from now on."""
+        ...
+
+    async def check_arguments(self, run_id: str, call_id: str, arguments: str) -> None:
+        """Check arguments that a person edited."""
+        ...
+
+    async def act(self, run_id: str, kind: type[Event], by: str, event_id: str | None, fields: dict[str, Any]) -> int:
+        """Bring an event of *kind* to a run."""
+        ...
 
 
 class RunHandle:
@@ -33,7 +61,7 @@ class RunHandle:
 
     __slots__ = ("_runtime", "id")
 
-    def __init__(self, runtime: Runtime, run_id: str) -> None:
+    def __init__(self, runtime: RuntimeOfRun, run_id: str) -> None:
         self._runtime = runtime
         self.id = run_id
 

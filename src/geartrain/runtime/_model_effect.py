@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from geartrain.machine import (
     CallModel,
@@ -18,7 +17,8 @@ from geartrain.machine import (
 )
 from geartrain.models import ContextTooLong, Model, backoff_seconds, is_retryable
 from geartrain.runtime._edge import clean_text, replied, usable_usage
-from geartrain.runtime._effect import Effect
+from geartrain.runtime._effect import Effect, Registry
+from geartrain.runtime._node import RunAtWork
 from geartrain.runtime._policy import ask_about
 from geartrain.runtime._requests import model_request, summary_request
 from geartrain.runtime._tasks import End, Ended
@@ -26,10 +26,6 @@ from geartrain.tools import error_text
 
 # The most of one piece of a reply that is shown live.
 DELTA_CHARACTERS: Final = 64 * 1024
-
-if TYPE_CHECKING:
-    from geartrain.runtime._actor import RunActor
-    from geartrain.runtime._effects import Effects
 
 
 class ModelEffect(Effect):
@@ -39,13 +35,13 @@ class ModelEffect(Effect):
 
     command: CallModel
 
-    def __init__(self, effects: Effects, run_id: str, command: CallModel, model: Model) -> None:
+    def __init__(self, effects: Registry, run_id: str, command: CallModel, model: Model) -> None:
         super().__init__(effects, run_id, command)
         self._model = model
         self._tries = 0
         self._pause: asyncio.TimerHandle | None = None
 
-    def begin(self, _actor: RunActor) -> None:
+    def begin(self, _actor: RunAtWork) -> None:
         """Queue for a call of this model."""
         self.effects.gate(self._model.name).request(self, self._start)
 
@@ -142,7 +138,7 @@ class PolicyEffect(Effect):
 
     command: EvaluatePermissions
 
-    def begin(self, actor: RunActor) -> None:
+    def begin(self, actor: RunAtWork) -> None:
         """Wait for them."""
         pending = actor.pending_verdicts.pop(self.key, None)
         if pending is None:  # asked by an actor that is gone: ask again
@@ -173,11 +169,11 @@ class CompactEffect(Effect):
 
     command: CompactContext
 
-    def __init__(self, effects: Effects, run_id: str, command: CompactContext, model: Model) -> None:
+    def __init__(self, effects: Registry, run_id: str, command: CompactContext, model: Model) -> None:
         super().__init__(effects, run_id, command)
         self._model = model
 
-    def begin(self, actor: RunActor) -> None:
+    def begin(self, actor: RunAtWork) -> None:
         """Ask the model."""
         request = summary_request(actor.run, actor.specs[actor.run.spec], self.command.messages)
         work = self.effects.executor.call_model(self._model, request, lambda _text: None)
@@ -206,33 +202,3 @@ class CompactEffect(Effect):
             return
         problem = error_text(ended.error) if ended.error is not None else "no summary came in time"
         self.report(CompactionFailed(id=f"{self.key}.failed", time=now, source="model", message=clean_text(problem)))
-
-
-class Gate:
-    """At most *capacity* calls of one model at once; the rest wait in the order they came, and cost no task."""
-
-    __slots__ = ("_busy", "_capacity", "_waiting")
-
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._busy: set[Effect] = set()
-        self._waiting: dict[Effect, Callable[[], None]] = {}
-
-    def request(self, effect: Effect, grant: Callable[[], None]) -> None:
-        """Call *grant* when there is room."""
-        if len(self._busy) < self._capacity:
-            self._busy.add(effect)
-            grant()
-        else:
-            self._waiting[effect] = grant
-
-    def release(self, effect: Effect) -> None:
-        """Give the place back, or the place in the queue up."""
-        self._waiting.pop(effect, None)
-        if effect in self._busy:
-            self._busy.discard(effect)
-            if self._waiting:
-                following = next(iter(self._waiting))
-                grant = self._waiting.pop(following)
-                self._busy.add(following)
-                grant()

@@ -6,24 +6,92 @@ import asyncio
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
+from geartrain.actors import Cell, Reply
 from geartrain.clock import Clock
 from geartrain.errors import GeartrainError
 from geartrain.ids import Ids
 from geartrain.limits import Limits
-from geartrain.machine import Run
+from geartrain.machine import AgentSpec, Command, EvaluatePermissions, Event, Run
 from geartrain.persistence import Claim, Journal
 from geartrain.runtime._agent import RegisteredAgent
 from geartrain.runtime._hub import Hub
 from geartrain.runtime._log import log
-from geartrain.runtime._policy import Policy
+from geartrain.runtime._policy import PendingVerdicts, Policy
 from geartrain.runtime._tasks import EffectTasks
 from geartrain.tools import Pool, ThreadPool
 
-if TYPE_CHECKING:
-    from geartrain.runtime._actor import RunActor
-    from geartrain.runtime._effects import Effects
+
+class RunAtWork(Protocol):
+    """A run in memory, as effects and services see it."""
+
+    run: Run
+    specs: dict[str, AgentSpec]
+    pending_verdicts: dict[str, PendingVerdicts]
+
+    @property
+    def cell(self) -> Cell[Any]:
+        """The actor's mailbox and life."""
+        ...
+
+    @property
+    def appending(self) -> asyncio.Future[int] | None:
+        """The append under way, or the last one."""
+        ...
+
+    def put_result(self, event: Event, artifacts: Mapping[str, bytes] = ...) -> None:
+        """Take what an effect of this run brought."""
+        ...
+
+    def put_internal(self, event: Event, reply: Reply[int]) -> None:
+        """Take an event of an effect that waits until it is stored."""
+        ...
+
+    def put_alarm(self, event: Event) -> None:
+        """Take an event whose time has come."""
+        ...
+
+    def ask_policy_again(self, command: EvaluatePermissions) -> None:
+        """Ask the policy about calls whose verdicts another actor of this run had waited for."""
+        ...
+
+    def rest_if_idle(self) -> None:
+        """Leave memory if nothing is to be done."""
+        ...
+
+    def drop(self, error: GeartrainError | None, *, reload: bool = False) -> None:
+        """Take the actor out of memory."""
+        ...
+
+
+class EffectRegistry(Protocol):
+    """All effects of one runtime, as actors and services see them."""
+
+    @property
+    def count(self) -> int:
+        """How many effects there are."""
+        ...
+
+    def of(self, run_id: str) -> int:
+        """Return how many effects a run has here."""
+        ...
+
+    def reconcile(self, actor: RunAtWork, commands: tuple[Command, ...] | None = None) -> None:
+        """Start what the run wants and has not, stop what it has and does not want."""
+        ...
+
+    def forget(self, run_id: str) -> None:
+        """Stop all effects of a run without a word."""
+        ...
+
+    async def drain(self, grace_seconds: float) -> None:
+        """Let started writes finish within the grace, stop all else, and wait until all has stopped."""
+        ...
+
+    async def wait_empty(self, seconds: float | None) -> None:
+        """Wait until nothing is in progress, at most *seconds* if given."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -42,7 +110,7 @@ class Node:
     pool: Pool
     threads: ThreadPool
     rng: random.Random
-    actors: dict[str, RunActor] = field(default_factory=dict)
+    actors: dict[str, RunAtWork] = field(default_factory=dict)
     waiters: dict[str, list[tuple[Callable[[Run], bool], asyncio.Future[Run]]]] = field(default_factory=dict)
     on_wake_at: Callable[[float], None] = lambda _time: None
     on_ownership_lost: Callable[[GeartrainError], None] = lambda _error: None
@@ -51,7 +119,7 @@ class Node:
     on_dropped: Callable[[str], None] = lambda _run_id: None
     store_failed_since: float | None = None
     closing: bool = False
-    effects: Effects = field(init=False)
+    effects: EffectRegistry = field(init=False)
 
     def tell_waiters(self, run: Run) -> None:
         """Let those go on that wait for what *run* has now reached."""

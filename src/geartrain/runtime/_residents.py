@@ -19,7 +19,7 @@ from geartrain.persistence import InboxItem, LoadedRun, RunCorrupt, StoreFailed
 from geartrain.runtime._actor import Delivery, RunActor, recovered
 from geartrain.runtime._entry import Revived, revive
 from geartrain.runtime._log import log
-from geartrain.runtime._node import Node
+from geartrain.runtime._node import Node, RunAtWork
 
 _PAGE: Final = 100
 
@@ -31,18 +31,18 @@ class Residents:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._loading: dict[str, asyncio.Future[RunActor]] = {}
+        self._loading: dict[str, asyncio.Future[RunAtWork]] = {}
         # Runs that this process cannot read though nothing is wrong with them (newer formats): nothing is written.
         self._apart: dict[str, RunSetApart] = {}
 
-    def new(self, run_id: str) -> RunActor:
+    def new(self, run_id: str) -> RunAtWork:
         """Return the actor of a run that is about to start, or of the one that has this id already."""
         actor = self._node.actors.get(run_id)
         if actor is None:
             actor = self._node.actors[run_id] = RunActor(self._node, Run(id=run_id), {})
         return actor
 
-    async def actor(self, run_id: str) -> RunActor:
+    async def actor(self, run_id: str) -> RunAtWork:
         """Return the actor of a run, read from the store if it is not in memory.
 
         Raises:
@@ -60,7 +60,7 @@ class Residents:
             self._node.spawn(self._load, run_id, loading)
         return await asyncio.shield(loading)
 
-    async def _load(self, run_id: str, loading: asyncio.Future[RunActor]) -> None:
+    async def _load(self, run_id: str, loading: asyncio.Future[RunAtWork]) -> None:
         try:
             actor = await self._loaded(run_id)
         except GeartrainError as error:
@@ -75,7 +75,7 @@ class Residents:
         finally:
             del self._loading[run_id]
 
-    async def _loaded(self, run_id: str) -> RunActor:
+    async def _loaded(self, run_id: str) -> RunAtWork:
         node = self._node
         if run_id in self._apart:
             raise self._apart[run_id]
@@ -100,7 +100,7 @@ class Residents:
         await self._node.journal.mark(run_id, reason, now=self._node.clock.now())
         self._node.fail_waiters(run_id, RunSetApart(run_id, reason))
 
-    def _resident(self, run_id: str, loaded: LoadedRun, revived: Revived) -> RunActor:
+    def _resident(self, run_id: str, loaded: LoadedRun, revived: Revived) -> RunAtWork:
         node = self._node
         present = node.actors.get(run_id)
         if present is not None:  # started under the same id while this was being read
@@ -114,7 +114,7 @@ class Residents:
             self._deliver_inbox(actor, item)
         return actor
 
-    def _deliver_inbox(self, actor: RunActor, item: InboxItem) -> None:
+    def _deliver_inbox(self, actor: RunAtWork, item: InboxItem) -> None:
         event = decode_event(item.type, item.version, item.body)
         actor.cell.send_nowait(Delivery(event, outside=True, inbox=item.number), Lane.WORK)
 

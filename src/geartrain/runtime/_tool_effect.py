@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from geartrain.actors import Reply
 from geartrain.machine import CallStatus, ResultStatus, RunCall, ToolFinished, ToolStarted, WriteInDoubt
 from geartrain.runtime._edge import clean_text, plain_payload
-from geartrain.runtime._effect import Effect
+from geartrain.runtime._effect import Effect, Registry
 from geartrain.runtime._executor import CallOutcome
 from geartrain.runtime._log import log
+from geartrain.runtime._node import RunAtWork
 from geartrain.runtime._tasks import End, Ended
 from geartrain.tools import Ticket, Tool, ToolContext, cleaned, error_text
-
-if TYPE_CHECKING:
-    from geartrain.runtime._actor import RunActor
-    from geartrain.runtime._effects import Effects
 
 
 class ToolEffect(Effect):
@@ -27,7 +24,7 @@ class ToolEffect(Effect):
 
     command: RunCall
 
-    def __init__(self, effects: Effects, run_id: str, command: RunCall, tool: Tool | None) -> None:
+    def __init__(self, effects: Registry, run_id: str, command: RunCall, tool: Tool | None) -> None:
         super().__init__(effects, run_id, command)
         self._tool = tool
         self._ticket: Ticket | None = None
@@ -43,7 +40,7 @@ class ToolEffect(Effect):
     def _writes(self) -> bool:
         return not self.command.read_only and self.command.mode == "run"
 
-    def begin(self, actor: RunActor) -> None:
+    def begin(self, actor: RunAtWork) -> None:
         """Queue for a place in the pool."""
         command, tool = self.command, self._tool
         if tool is None:
@@ -72,7 +69,7 @@ class ToolEffect(Effect):
         except Exception as error:  # noqa: BLE001 - the pool must go on, whatever is wrong with this one
             self.broken(error)
 
-    def _journal_start(self, actor: RunActor) -> None:
+    def _journal_start(self, actor: RunAtWork) -> None:
         """Have the start stored; the write waits for that without a task, and its time begins afterwards."""
         self._asked_to_start = True
         event = ToolStarted(
@@ -103,7 +100,7 @@ class ToolEffect(Effect):
         except Exception as error:  # noqa: BLE001 - as above
             self.broken(error)
 
-    def _run(self, actor: RunActor) -> None:
+    def _run(self, actor: RunAtWork) -> None:
         assert self._tool is not None, "asked for a place only with a tool"
         run = actor.run
         call_id = self.command.call_id
