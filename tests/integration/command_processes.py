@@ -6,6 +6,7 @@ here is a process like any other: it has its own pid, files, signals and death.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import select
@@ -23,7 +24,7 @@ class Command:
 
     def __init__(self, server: str, words: Sequence[str], folder: Path, environment: dict[str, str]) -> None:
         self.returncode: int | None = None
-        self._outputs = [tempfile.TemporaryFile("w+b") for _ in range(2)]
+        self._outputs = [tempfile.TemporaryFile("w+b") for _ in range(2)]  # noqa: SIM115 - closed in close()
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._connection.connect(server)
         request = json.dumps({"words": list(words), "folder": str(folder), "environment": environment})
@@ -126,13 +127,9 @@ def _keep(connection: socket.socket) -> bool:
 
 if __name__ == "__main__":
     sys.path.pop(0)  # the folder of this file: the command would not have it
-    import rich.console
-    import rich.table
-    import structlog  # noqa: F401 - imported for the processes forked from here
-
-    import geartrain.cli._acts
-    import geartrain.cli._show
-    import geartrain.persistence.sqlite  # noqa: F401
+    # Imported for the processes that are forked from here.
+    for name in ("rich.table", "structlog", "geartrain.persistence.sqlite", "geartrain.cli._show"):
+        importlib.import_module(name)
     from geartrain.cli import main
 
     serve(sys.argv[1])

@@ -156,7 +156,8 @@ class World:
         try:
             until = time.monotonic() + 20
             while not sign.exists():
-                assert command.poll() is None and time.monotonic() < until, command.output
+                assert command.poll() is None, command.output
+                assert time.monotonic() < until, command.output
                 time.sleep(0.01)
             yield command
         finally:
@@ -295,7 +296,9 @@ class Terminal:
     def wait_for(self, text: str) -> None:
         until = time.monotonic() + 20
         while text not in self.text:
-            assert time.monotonic() < until and self._read(), f"no {text!r} in {self.text!r}"
+            still_there = self._read()
+            assert still_there, f"no {text!r} in {self.text!r}"
+            assert time.monotonic() < until, f"no {text!r} in {self.text!r}"
 
     def _read(self) -> bool:
         ready, _, _ = select.select([self._descriptor], [], [], 1.0)

@@ -169,7 +169,9 @@ def _login() -> str:
 async def run(
     context: typer.Context,  # noqa: ARG001 - read by the wrapper
     *,
-    question: Annotated[str, typer.Argument(help="What the agent is to find out or do.", show_default=False)],
+    question: Annotated[
+        str, typer.Argument(metavar="QUESTION", help="What the agent is to find out or do.", show_default=False)
+    ],
     root: Annotated[
         Path, typer.Option("--root", metavar="DIR", help="The folder whose files the agent may read.")
     ] = Path(),
@@ -183,11 +185,20 @@ async def run(
         ),
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", help="The built-in agent's model. [default: offline]", show_default=False)
+        str | None,
+        typer.Option(
+            "--model", metavar="NAME", help="The built-in agent's model. [default: offline]", show_default=False
+        ),
     ] = None,
     max_turns: Annotated[
         int | None,
-        typer.Option("--max-turns", min=1, help="Most model calls. [default: the agent's own, 20]", show_default=False),
+        typer.Option(
+            "--max-turns",
+            metavar="N",
+            min=1,
+            help="Most model calls. [default: the agent's own, 20]",
+            show_default=False,
+        ),
     ] = None,
     agent: Annotated[
         str | None, typer.Option("--agent", metavar="NAME", help="Which of the agents.", show_default=False)
@@ -212,13 +223,15 @@ async def list_(
     *,
     state: Annotated[
         list[State] | None,
-        typer.Option("--state", case_sensitive=False, help="Only runs in this state; may be repeated."),
+        typer.Option(
+            "--state", metavar="STATE", case_sensitive=False, help="Only runs in this state; may be repeated."
+        ),
     ] = None,
     agent: Annotated[
         str | None, typer.Option("--agent", metavar="NAME", help="Only runs of this agent.", show_default=False)
     ] = None,
     waiting: Annotated[bool, typer.Option("--waiting", help="Only runs that wait for an approval.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many at most.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="How many at most.")] = 20,
     everything: Annotated[bool, typer.Option("--all", help="All of them, however many.")] = False,
     store: StoreOption = None,
     json: JsonOption = False,
@@ -306,7 +319,7 @@ async def settle(
     call: CallArgument = None,
     done: Annotated[bool, typer.Option("--done", help="It was done.")] = False,
     text: Annotated[
-        str | None, typer.Option("--text", help="With --done: what its result was.", show_default=False)
+        str | None, typer.Option("--text", metavar="TEXT", help="With --done: what its result was.", show_default=False)
     ] = None,
     run_it: Annotated[bool, typer.Option("--run", help="It was not done: run it.")] = False,
     skip: Annotated[bool, typer.Option("--skip", help="It was not done: go on without it.")] = False,
@@ -338,7 +351,7 @@ async def send(
     context: typer.Context,  # noqa: ARG001
     *,
     run: RunArgument,
-    text: Annotated[str, typer.Argument(help="What to say.", show_default=False)],
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What to say.", show_default=False)],
     store: StoreOption = None,
     app: AppOption = None,
     by: ByOption = None,
@@ -375,13 +388,15 @@ async def resume(
     *,
     run: RunArgument,
     max_turns: Annotated[
-        int | None, typer.Option("--max-turns", min=1, help="A new limit of model calls.", show_default=False)
+        int | None,
+        typer.Option("--max-turns", metavar="N", min=1, help="A new limit of model calls.", show_default=False),
     ] = None,
     max_tokens: Annotated[
-        int | None, typer.Option("--max-tokens", min=1, help="A new limit of tokens.", show_default=False)
+        int | None, typer.Option("--max-tokens", metavar="N", min=1, help="A new limit of tokens.", show_default=False)
     ] = None,
     max_seconds: Annotated[
-        float | None, typer.Option("--max-seconds", help="A new limit of active seconds.", show_default=False)
+        float | None,
+        typer.Option("--max-seconds", metavar="S", help="A new limit of active seconds.", show_default=False),
     ] = None,
     store: StoreOption = None,
     app: AppOption = None,

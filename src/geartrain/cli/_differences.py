@@ -26,7 +26,7 @@ def _changes(recorded: AgentSpec, today: AgentSpec) -> Iterator[str]:
     for name in _PLAIN:
         before, now = getattr(recorded, name), getattr(today, name)
         if before != now:
-            yield f"{name}: {before} then, {now} now"
+            yield f"{name}: {before or 'none'} then, {now or 'none'} now"
     for name in _STRUCTS:
         before, now = getattr(recorded, name), getattr(today, name)
         for field in before.__struct_fields__:

@@ -34,8 +34,8 @@ def shown_time(seconds: float | None) -> str:
 
 
 def _other(record: TraceRecord) -> str:
-    name = record.event.replace("_", " ")
-    return one_line(f"{name}  {_fields(record.payload)}".rstrip(), _WIDE)
+    name, fields = record.event.replace("_", " "), _fields(record.payload)
+    return one_line(f"{name}: {fields}" if fields else name, _WIDE)
 
 
 def _fields(payload: Payload) -> str:
@@ -48,7 +48,7 @@ def _started(payload: Payload) -> str:
 
 
 def _state(payload: Payload) -> str:
-    holds = f"  waits for {', '.join(payload['holds'])}" if payload.get("holds") else ""
+    holds = f", waits for {', '.join(payload['holds'])}" if payload.get("holds") else ""
     return one_line(f"{payload['to']}{holds}", _WIDE)
 
 

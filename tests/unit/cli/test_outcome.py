@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from geartrain.cli._outcome import command_line, exit_code, next_steps, reasons, summary
+from geartrain.machine import RunState, Usage
+from geartrain.runtime import OpenCall, RunSnapshot
+
+
+def snapshot(**fields: Any) -> RunSnapshot:
+    plain: dict[str, Any] = {
+        "id": "r-1",
+        "state": "SUSPENDED",
+        "agent": "a",
+        "seq": 9,
+        "input": "why?",
+        "answer": None,
+        "error": None,
+        "holds": (),
+        "waiting": (),
+        "turn_count": 1,
+        "usage": Usage(input_tokens=1_000, output_tokens=20),
+        "tool_calls": 2,
+        "tool_failures": 0,
+        "active_seconds": 1.234,
+        "created_at": 0.0,
+        "updated_at": 0.0,
+        "ended": False,
+    }
+    return RunSnapshot(**{**plain, **fields})
+
+
+def open_call(waits_for: str, call_id: str = "t1.c1", **fields: Any) -> OpenCall:
+    return OpenCall(
+        run_id="r-1", call_id=call_id, tool="note", arguments="{}", arguments_digest="d", waits_for=waits_for, **fields
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "code"),
+    [("FINISHED", 0), ("FAILED", 1), ("SUSPENDED", 3), ("CANCELLED", 4), ("EXECUTE_TOOL", 1)],
+)
+def test_the_exit_code_tells_the_state(state: str, code: int) -> None:
+    assert exit_code(snapshot(state=state)) == code
+
+
+def test_every_state_has_an_exit_code() -> None:
+    assert {exit_code(snapshot(state=state)) for state in RunState} == {0, 1, 3, 4}
+
+
+def test_the_summary_has_turns_calls_tokens_and_time() -> None:
+    assert summary(snapshot(tool_failures=1)) == (
+        "r-1  SUSPENDED  1 turn, 2 calls, 1 failed call, 1,020 tokens (1,000 in, 20 out), 1.23 s"
+    )
+
+
+def test_a_command_to_copy_names_the_store_only_if_it_must() -> None:
+    assert command_line("approve", "r-1", None) == "geartrain approve r-1"
+    assert command_line("deny", "r-1", Path("/a b/x.db"), "t1.c1") == "geartrain deny r-1 t1.c1 --store '/a b/x.db'"
+
+
+@pytest.mark.parametrize(
+    ("fields", "lines"),
+    [
+        (
+            {"waiting": (open_call("approval"),), "holds": ("approval(t1.c1)",)},
+            ["t1.c1 note waits for approval: geartrain approve r-1", "  or: geartrain deny r-1"],
+        ),
+        (
+            {"waiting": (open_call("in_doubt", reason="killed"),), "holds": ("in_doubt(t1.c1)",)},
+            ["t1.c1 note may have been done (killed): geartrain settle r-1 --done | --run | --skip"],
+        ),
+        (
+            {"waiting": (open_call("input"),), "holds": ("input(t1.c1)",)},
+            ["t1.c1 note waits for input: geartrain send r-1 TEXT"],
+        ),
+        ({"holds": ("paused",)}, ["paused: geartrain resume r-1"]),
+        ({"holds": ("quarantined",)}, ["quarantined: geartrain resume r-1"]),
+        ({"holds": ("budget",)}, ["out of budget: geartrain resume r-1 --max-turns N"]),
+        ({"holds": ("input",)}, ["waits for input: geartrain send r-1 TEXT"]),
+        ({"state": "FINISHED"}, []),
+    ],
+)
+def test_each_hold_comes_with_the_command_that_answers_it(fields: dict[str, Any], lines: list[str]) -> None:
+    assert next_steps(snapshot(**fields), None) == lines
+
+
+def test_one_of_several_calls_is_named_in_its_command() -> None:
+    two = (open_call("approval"), open_call("approval", "t1.c2"))
+
+    lines = next_steps(snapshot(waiting=two, holds=("approval(t1.c1)", "approval(t1.c2)")), None)
+
+    assert lines[2] == "t1.c2 note waits for approval: geartrain approve r-1 t1.c2"
+
+
+def test_why_a_run_failed_names_code_kind_and_message() -> None:
+    error = {"code": "timeout", "kind": "budget", "message": "300 s\x1b"}
+
+    assert reasons(snapshot(error=error)) == ["timeout (budget): 300 s\\x1b"]
+    assert reasons(snapshot(set_apart="row 3 is damaged")) == ["set apart: row 3 is damaged"]

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from geartrain.cli._timeline import line_of
+from geartrain.trace import TraceRecord
+
+CALL = {"call_id": "t1.c1", "tool": "write_file"}
+
+
+def line(event: str, **payload: Any) -> str:
+    return line_of(TraceRecord(run_id="r-1", event=event, ts=0.0, payload=payload))
+
+
+@pytest.mark.parametrize(
+    ("event", "payload", "shown"),
+    [
+        ("run_started", {"agent": "a", "input": "why?", "principal": "ann"}, "started by ann, agent a: why?"),
+        ("state_transition", {"from": "A", "to": "OBSERVE"}, "OBSERVE"),
+        (
+            "state_transition",
+            {"from": "A", "to": "SUSPENDED", "holds": ["approval(t1.c1)"]},
+            "SUSPENDED, waits for approval(t1.c1)",
+        ),
+        (
+            "llm_call_started",
+            {"turn": 2, "attempt": 2, "messages": 1, "input_tokens_estimated": 10, "tools": False},
+            "model asked for turn 2, attempt 2: 1 message, about 10 tokens, without tools",
+        ),
+        (
+            "llm_call_finished",
+            {"input_tokens": 5, "output_tokens": 6, "usage_estimated": False, "calls": 1, "text": "look"},
+            "model replied, 5 + 6 tokens, 1 call: look",
+        ),
+        ("llm_call_finished", {"code": "model_failed", "error": "down"}, "model failed (model_failed): down"),
+        ("tool_call_requested", {**CALL, "arguments": '{"path":"x"}'}, 'call t1.c1 write_file(path="x")'),
+        (
+            "permission_evaluated",
+            {**CALL, "verdict": "deny", "reason": "no", "approved_before": True, "withdrawn": ["read_only"]},
+            "policy says deny to t1.c1 write_file, asked again after the approval, no longer read_only: no",
+        ),
+        (
+            "approval_decided",
+            {**CALL, "decision": "approved", "by": "bob", "remember": "run", "reason": "ok"},
+            "approved by bob: t1.c1 write_file, for the rest of this run: ok",
+        ),
+        ("approval_decided", {"call_id": "t1.c1", "decision": "expired", "by": "runtime"}, "expired by runtime: t1.c1"),
+        ("tool_call_started", {**CALL, "attempt": 2}, "write begins: t1.c1 write_file, attempt 2"),
+        (
+            "tool_call_finished",
+            {**CALL, "status": "error", "text": "no such file", "size": 1_200, "tries": 2},
+            "result t1.c1 write_file error after 2 tries, 1,200 bytes: no such file",
+        ),
+        ("write_in_doubt", {**CALL, "reason": "time-out"}, "in doubt: t1.c1 write_file: time-out"),
+        ("call_settled", {"call_id": "t1.c1", "outcome": "done", "by": "eve"}, "settled by eve: t1.c1 done"),
+        ("input_received", {"by": "eve", "text": "hurry"}, "eve says: hurry"),
+        ("checkpoint_saved", {"seq": 4, "messages": 3}, "checkpoint saved, 3 messages"),
+        ("handoff", {"from": "a", "to": "b", "spec": "x"}, "handed from a to b"),
+        (
+            "run_finished",
+            {
+                "state": "FAILED",
+                "turn_count": 1,
+                "input_tokens": 2,
+                "output_tokens": 3,
+                "tool_calls": 0,
+                "code": "timeout",
+                "kind": "budget",
+                "message": "too long",
+            },
+            "ended FAILED, 1 turn, 0 calls, 2 + 3 tokens: timeout (budget): too long",
+        ),
+        ("run_recovered", {"attempt": 1, "empty": ""}, "run recovered: attempt=1"),
+    ],
+)
+def test_each_record_has_its_line(event: str, payload: dict[str, Any], shown: str) -> None:
+    assert line(event, **payload) == shown
+
+
+def test_a_payload_of_another_version_is_shown_all_the_same() -> None:
+    assert line("tool_call_started", call="t1.c1") == "tool call started: call=t1.c1"
+
+
+def test_a_line_is_safe_and_short_whatever_the_record_holds() -> None:
+    shown = line("input_received", by="\x1b[31m", text="a\nb\r" * 1_000)
+
+    assert "\x1b" not in shown
+    assert "\n" not in shown
+    assert len(shown) <= 160
