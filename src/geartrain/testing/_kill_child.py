@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import faulthandler
 import importlib
 import json
@@ -10,8 +11,8 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,16 +29,24 @@ from geartrain.testing.ledger import Ledger
 STORE: Final = "runs.db"
 LEDGER: Final = "ledger.jsonl"
 RUN_ID: Final = "r-killed"
+FILE_OPERATIONS: Final = "file operations"
+SHIM: Final = "GEARTRAIN_CHAOS_SHIM"
+SHIM_MODES: Final = ("off", "count", "kill", "half", "eio", "enospc", "short")
 GAVE_UP: Final = 5
 REPLAY_DIFFERS: Final = 6
 FAILED: Final = 7
+OUT_OF_PATIENCE: Final = 8
 
 # Short, so that a process in which the store fails for good is given up soon.
 LIMITS: Final = Limits(grace_seconds=0.5)
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """What one process is to do: play *scenario* in *folder*, and die at the fault point *kill* (`name:n`)."""
+    """What one process is to do: play *scenario* in *folder*, and die at the fault point *kill* (`name:n`).
+
+    *fault* is what its file operations meet, where the server was started with a shim in front of the C library
+    (`SHIM` names it): `mode@k` at the k-th, `mode@k-` from the k-th on, `mode@k-m` from the k-th to the m-th.
+    """
 
     scenario: str
     folder: str
@@ -67,8 +76,10 @@ class KillSwitch:
                 self.write()
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    def write(self) -> None:
+    def write(self, file_operations: int = 0) -> None:
         """Leave behind what was reached."""
+        if file_operations:
+            self._reached[FILE_OPERATIONS] = file_operations
         self._report.write_text(json.dumps(self._reached), "utf-8")
 
 
@@ -83,6 +94,7 @@ def run_child(order: Order) -> int:
     """Do what *order* says in this process and return its exit code, unless it is killed before."""
     folder = Path(order.folder)
     with (folder / f"stderr.{order.attempt}").open("w") as said:
+        os.dup2(said.fileno(), 1)
         os.dup2(said.fileno(), 2)
     # The default action of the alarm ends the process: a run that hangs is a finding, not a hanging harness.
     signal.setitimer(signal.ITIMER_REAL, order.limit_seconds)
@@ -91,10 +103,24 @@ def run_child(order: Order) -> int:
     switch = KillSwitch(order.kill, folder / f"reached.{order.attempt}.json")
     scenario = load_scenario(order.scenario, ledger)
     faults.install(switch)
+    operations = _arm(order.fault)
     client = Client(scenario, ledger, order)
     code = asyncio.run(client.drive(folder / STORE))
-    switch.write()
+    switch.write(operations())
     return code
+
+
+def _arm(fault: str) -> Callable[[], int]:
+    """Have the shim meet file operations with *fault*; return what counts them."""
+    if not fault:
+        return lambda: 0
+    shim = ctypes.CDLL(os.environ[SHIM])
+    mode, _, numbers = fault.partition("@")
+    first, dash, last = numbers.partition("-")
+    end = int(last) if last else (2**40 if dash else int(first))
+    shim.shim_arm(SHIM_MODES.index(mode), ctypes.c_long(int(first)), ctypes.c_long(end))
+    count: Callable[[], int] = shim.shim_count
+    return count
 
 
 class Client:
@@ -104,7 +130,6 @@ class Client:
         self._scenario: Final = scenario
         self._ledger: Final = ledger
         self._order: Final = order
-        self._until: Final = time.monotonic() + order.patience_seconds
         self._tries = 0
 
     async def drive(self, store: Path) -> int:
@@ -116,7 +141,7 @@ class Client:
                     async with asyncio.timeout_at(asyncio.get_running_loop().time() + self._order.patience_seconds):
                         return await self._play(runtime)
                 except TimeoutError:
-                    return GAVE_UP
+                    return OUT_OF_PATIENCE
         except GeartrainError as error:
             sys.stderr.write(f"{type(error).__name__}: {error}\n")
             return GAVE_UP if self._order.fault else FAILED
@@ -199,7 +224,7 @@ def reached(folder: Path, attempt: int) -> dict[str, int]:
 
 
 def said(folder: Path, attempt: int) -> str:
-    """Return the end of what the process of that attempt wrote on its standard error."""
+    """Return the end of what the process of that attempt printed."""
     path = folder / f"stderr.{attempt}"
     return path.read_text("utf-8", "replace")[-4_000:] if path.exists() else ""
 

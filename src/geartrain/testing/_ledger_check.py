@@ -157,7 +157,7 @@ def approved_before(evidence: Evidence) -> Iterator[str]:
             yield f"{line.key} was done under {len(decisions)} decisions, not one yes"
             continue
         started = next((e.seq for e in run.of_type("ToolStarted") if e.body["call_id"] == call), 0)
-        if started < decisions[0].seq:
+        if 0 < started < decisions[0].seq:
             yield f"{line.key} was started by {started}, before the yes of {decisions[0].seq}"
         arguments = decisions[0].body.get("arguments") or _requested(run).get(call, {}).get("arguments", "{}")
         if line.digest and line.digest != _digest(json.loads(arguments)):

@@ -27,27 +27,44 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from geartrain.testing._kill_child import GAVE_UP, LEDGER, REPLAY_DIFFERS, STORE, Order, reached, said
+from geartrain.testing._kill_child import (
+    FILE_OPERATIONS,
+    GAVE_UP,
+    LEDGER,
+    OUT_OF_PATIENCE,
+    REPLAY_DIFFERS,
+    SHIM,
+    STORE,
+    Order,
+    reached,
+    said,
+)
 from geartrain.testing._kill_runs import REFERENCE_RUNS, LedgerModel, Make, Scenario
 from geartrain.testing._kill_server import ForkServer, serve
 from geartrain.testing.ledger import Death, StoreSeen, check, read_ledger, read_store
 
 __all__ = [
+    "FILE_OPERATIONS",
     "REFERENCE_RUNS",
+    "SHIM",
     "ForkServer",
     "LedgerModel",
     "Make",
     "Played",
     "Point",
     "Scenario",
+    "Sweep",
     "main",
     "play",
+    "play_all",
     "points_of",
     "sweep",
 ]
 
 # A process that gets no kill must get to the end; one more may be needed after it gave up on a failing store.
 _SPARE_ATTEMPTS: Final = 2
+# How long a process is watched whose store fails for good.
+_LASTING_SECONDS: Final = 1.0
 _KILLED: Final = -signal.SIGKILL
 _HUNG: Final = -signal.SIGALRM
 
@@ -56,12 +73,14 @@ _HUNG: Final = -signal.SIGALRM
 class Point:
     """A scenario and where its processes are killed, first to last (`name:n`).
 
-    *fault* is given to the first process instead: what its file operations meet, for a server with a shim.
+    *fault* is given to the first process instead: what its file operations meet, for a server with a shim. A process
+    that does not get to the end within *patience_seconds* is stuck.
     """
 
     scenario: str
     kills: tuple[str, ...] = ()
     fault: str = ""
+    patience_seconds: float = 10.0
 
     def __str__(self) -> str:
         return " ".join([self.scenario, *self.kills, self.fault]).strip()
@@ -85,7 +104,8 @@ class Played:
 
     def __str__(self) -> str:
         repeat = " ".join(f"--kill {kill}" for kill in self.point.kills)
-        line = f"python -m geartrain.testing.kill --scenario {self.point.scenario} {repeat} {self.point.fault}".rstrip()
+        line = f"python -m geartrain.testing.kill --scenario {self.point.scenario} {repeat}".rstrip()
+        line += f" (file operations: {self.point.fault})" if self.point.fault else ""
         return "\n".join([line, *(f"  {found}" for found in self.wrong), self.said.rstrip()]).rstrip()
 
 
@@ -115,6 +135,7 @@ def play(server: ForkServer, point: Point, folder: Path) -> Played:
             attempt=attempt,
             kill=point.kills[attempt - 1] if attempt <= len(point.kills) else "",
             fault=faults[attempt - 1] if attempt <= len(faults) else "",
+            patience_seconds=_LASTING_SECONDS if _lasts(point.fault) and attempt == 1 else point.patience_seconds,
         )
         end = server.run(order)
         played.ends.append(end)
@@ -127,7 +148,9 @@ def play(server: ForkServer, point: Point, folder: Path) -> Played:
             played.wrong.append("(12) the process hung")
         elif end == REPLAY_DIFFERS:
             played.wrong.append("(13) a replay differs from what is stored")
-        elif end != _KILLED and not (end == GAVE_UP and order.fault):
+        elif end == OUT_OF_PATIENCE and not _lasts(order.fault):
+            played.wrong.append(f"(12) the run did not come to an end within {order.patience_seconds:g} s")
+        elif end not in (_KILLED, OUT_OF_PATIENCE) and not (end == GAVE_UP and order.fault):
             played.wrong.append(f"(14) the process ended with {end}")
         played.deaths.append(Death.of(store))
     if not over and not played.wrong:
@@ -140,6 +163,10 @@ def play(server: ForkServer, point: Point, folder: Path) -> Played:
         seconds=time.monotonic() - begun,
         said=said(folder, len(played.ends)) if played.wrong else "",
     )
+
+
+def _lasts(fault: str) -> bool:
+    return fault.endswith("-")
 
 
 def points_of(reached: dict[str, int]) -> list[str]:

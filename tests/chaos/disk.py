@@ -1,0 +1,49 @@
+"""The disk that fails: building the shim, and which file operations of a run are broken how."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from geartrain.testing.kill import FILE_OPERATIONS, SHIM, ForkServer, Point, play_all
+
+SOURCE = Path(__file__).with_name("shim.c")
+
+# Mode, and how many operations it lasts; 0 is for ever.
+KILLS = (("kill", 1), ("half", 1))
+FAULTS = (("eio", 1), ("enospc", 1), ("short", 1), ("eio", 4), ("enospc", 0), ("eio", 0))
+
+
+def available() -> bool:
+    return shutil.which("gcc") is not None
+
+
+def build(folder: Path) -> Path:
+    """Compile the shim into *folder*."""
+    library = folder / "shim.so"
+    command = ["gcc", "-O1", "-shared", "-fPIC", "-Wall", "-Werror", "-o", str(library), str(SOURCE), "-ldl"]
+    subprocess.run(command, check=True)
+    return library
+
+
+def server(library: Path, path: Sequence[str | Path] = ()) -> ForkServer:
+    """Start a fork server behind the shim."""
+    return ForkServer(path=path, environment={"LD_PRELOAD": str(library), SHIM: str(library)})
+
+
+def operations(scenario: str, servers: Sequence[ForkServer]) -> int:
+    """Return how many file operations the run makes when nothing is broken."""
+    dry = next(play_all([Point(scenario=scenario, fault="count@0")], servers))
+    assert not dry.wrong, dry
+    return dry.reached[0][FILE_OPERATIONS]
+
+
+def faults(modes: Sequence[tuple[str, int]], count: int, step: int = 1, first: int = 1) -> list[str]:
+    """Return every *step*-th place in *count* operations, broken in each of *modes*."""
+    return [
+        f"{mode}@{k}" + {0: "-", 1: ""}.get(length, f"-{k + length - 1}")
+        for mode, length in modes
+        for k in range(first, count + 1, step)
+    ]

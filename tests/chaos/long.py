@@ -1,0 +1,152 @@
+"""The long version: every fault point, second kills, every file operation, killed commands. `make chaos` runs it.
+
+Exits with 1 if anything was found, if a planted bug was not found, or if a fault point was never reached.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import sqlite3
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import disk
+import planted
+from cli_kills import CliKiller
+
+from geartrain.faults import FAULT_POINTS
+from geartrain.testing.kill import REFERENCE_RUNS, ForkServer, Played, Point, Sweep, play_all, sweep
+
+HERE = Path(__file__).parent
+
+
+class Report:
+    """What is printed while it goes on, and what it comes to."""
+
+    def __init__(self) -> None:
+        self.begun = time.monotonic()
+        self.played = self.kills = self.wrong = 0
+        self.by_point: Counter[str] = Counter()
+        self.reached: Counter[str] = Counter()
+        self.tick = 0.0
+
+    def told(self, played: Played) -> None:
+        self.played += 1
+        self.kills += played.deaths
+        for kill, end in zip(played.point.kills, played.ends, strict=False):
+            if end == -9:
+                self.by_point[kill.partition(":")[0]] += 1
+        for each in played.reached:
+            self.reached.update(each)
+        if played.wrong:
+            self.wrong += 1
+            self.say(f"WRONG {played}")
+        if sys.stderr.isatty() and time.monotonic() - self.tick > 0.5:
+            self.tick = time.monotonic()
+            sys.stderr.write(f"\r{self.played} played, {self.kills} killed, {self.wrong} wrong ")
+
+    def say(self, line: str) -> None:
+        print(f"[{time.monotonic() - self.begun:5.0f} s] {line}", flush=True)
+
+    def counted(self, what: str, done: Sequence[Played], begun: float) -> None:
+        deaths, bad = sum(played.deaths for played in done), sum(bool(played.wrong) for played in done)
+        each = 1000 * (time.monotonic() - begun) / max(1, len(done))
+        self.say(f"{what}: {len(done)} played, {deaths} killed, {bad} wrong, {each:.0f} ms each")
+
+
+def find_planted(report: Report, servers: Sequence[ForkServer]) -> None:
+    """Look for each planted bug; a harness that misses one proves nothing."""
+    for bug, number in planted.BUGS.items():
+        found = planted.first_finding(bug.__name__, number, servers)
+        report.wrong += found is None
+        report.say(f"planted bug {bug.__name__}: {'NOT FOUND' if found is None else found}")
+
+
+def kill_everywhere(report: Report, servers: Sequence[ForkServer], how: Sweep) -> None:
+    """Kill the reference runs at each fault point, and at a share of them once more in the recovery."""
+    for scenario in REFERENCE_RUNS:
+        begun = time.monotonic()
+        done = sweep(scenario, how, servers=servers, told=report.told)
+        report.counted(f"fault points of {scenario.rpartition(':')[2]}", done, begun)
+    for name in sorted(FAULT_POINTS):
+        report.say(f"  {name}: reached {report.reached[name]} times, killed there {report.by_point[name]} times")
+    for name in sorted(FAULT_POINTS - set(report.reached)):
+        report.wrong += 1
+        report.say(f"  {name}: NEVER REACHED")
+
+
+def break_files(report: Report, servers: Sequence[ForkServer], step: int) -> None:
+    """Kill at each file operation of the run with approvals, and break each *step*-th one of all runs."""
+    for scenario in REFERENCE_RUNS:
+        count = disk.operations(scenario, servers)
+        full = scenario == REFERENCE_RUNS[-1]
+        groups = [(mode, 1 if full and mode in disk.KILLS else step) for mode in (*disk.KILLS, *disk.FAULTS)]
+        for (mode, length), every in groups:
+            begun = time.monotonic()
+            places = disk.faults([(mode, length)], count, every)
+            done = []
+            for played in play_all([Point(scenario=scenario, fault=place) for place in places], servers):
+                report.told(played)
+                done.append(played)
+            lasting = {0: "for ever", 1: "once"}.get(length, f"for {length}")
+            what = f"{mode} {lasting} at every {every}. of {count} file operations of {scenario.rpartition(':')[2]}"
+            report.counted(what, done, begun)
+
+
+def kill_commands(report: Report, count: int, seed: int) -> None:
+    """Kill the command line at random moments."""
+    left: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        killer = CliKiller(Path(folder), seed)
+        for number in range(1, count + 1):
+            found = killer.kill()
+            left[found.left] += 1
+            if found.wrong:
+                report.wrong += 1
+                report.say(f"WRONG seed {seed}, kill {number} after {found.seconds:.3f} s: {'; '.join(found.wrong)}")
+    report.say(f"{count} commands killed: " + "; ".join(f"{what}: {n}" for what, n in left.most_common()))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--servers", type=int, default=2)
+    parser.add_argument("--second", type=float, default=0.05, help="share of points that get second kills")
+    parser.add_argument("--step", type=int, default=4, help="every how many-th file operation is broken")
+    parser.add_argument("--commands", type=int, default=50, help="how many commands are killed")
+    parser.add_argument("--only", action="append", help="planted, points, files, commands; all if left out")
+    options = parser.parse_args()
+    report = Report()
+    report.say(f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, seed {options.seed}")
+    with ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
+        servers = [stack.enter_context(ForkServer(path=[HERE])) for _ in range(options.servers)]
+
+        def files() -> None:
+            if not disk.available():
+                report.say("file operations: left out, there is no gcc")
+                return
+            library = disk.build(Path(folder))
+            behind = [stack.enter_context(disk.server(library, [HERE])) for _ in range(options.servers)]
+            break_files(report, behind, options.step)
+
+        parts: dict[str, Callable[[], None]] = {
+            "planted": lambda: find_planted(report, servers),
+            "points": lambda: kill_everywhere(report, servers, Sweep(second_share=options.second, seed=options.seed)),
+            "files": files,
+            "commands": lambda: kill_commands(report, options.commands, options.seed),
+        }
+        for name, part in parts.items():
+            if not options.only or name in options.only:
+                part()
+    report.say(f"{report.played} runs played, {report.kills} processes killed in them, {report.wrong} wrong")
+    return min(report.wrong, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,166 @@
+"""Bugs planted on purpose: each function puts one into the process that it is called in, and returns a run.
+
+They are what the harness must find. Each is a mistake that somebody could make in one line.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+from geartrain.machine import ApprovalDecided, _call_handlers, _context, _handlers, _step, _table
+from geartrain.persistence.sqlite import _journal
+from geartrain.runtime import _actor, _executor, _residents, _tool_effect
+from geartrain.testing import _kill_runs
+from geartrain.testing.kill import ForkServer, Point, Scenario, play_all, points_of
+from geartrain.testing.ledger import Ledger
+
+
+def effects_before_the_append(ledger: Ledger) -> Scenario:
+    """Start what a step asks for, then append the step."""
+    append = _actor.RunActor._append
+
+    def ahead(self: Any, moves: Any, *rest: Any) -> Any:
+        stored, self.run = self.run, moves[-1].run
+        self.node.effects.reconcile(self)
+        self.run = stored
+        return append(self, moves, *rest)
+
+    _actor.RunActor._append = ahead
+    return _kill_runs.reads(ledger)
+
+
+def acknowledged_before_the_commit(ledger: Ledger) -> Scenario:
+    """Tell callers that their event is stored when it is handed to the store."""
+    append = _actor.RunActor._append
+
+    def told(self: Any, moves: Any, taken: Any) -> Any:
+        for delivery, seq in taken:
+            delivery.accept(seq)
+        return append(self, moves, taken)
+
+    _actor.RunActor._append = told
+    return _kill_runs.approval(ledger)
+
+
+def a_start_that_is_not_journalled(ledger: Ledger) -> Scenario:
+    """Begin a write without writing down that it begins."""
+
+    _tool_effect.ToolEffect._journal_start = _tool_effect.ToolEffect._run
+    return _kill_runs.write(ledger)
+
+
+def a_takeover_that_is_not_journalled(ledger: Ledger) -> Scenario:
+    """Go on with a run of a dead process as if nothing had happened."""
+    send = _actor.Cell.send_nowait
+
+    def without(self: Any, message: Any, *lane: Any) -> None:
+        if type(message.event).__name__ != "RunRecovered":
+            send(self, message, *lane)
+
+    _actor.Cell.send_nowait = without
+    resident = _residents.Residents._resident
+
+    def reconciled(self: Any, *arguments: Any) -> Any:
+        actor = resident(self, *arguments)
+        self._node.effects.reconcile(actor)
+        return actor
+
+    _residents.Residents._resident = reconciled
+    return _kill_runs.plain(ledger)
+
+
+def lost_writes_run_again(ledger: Ledger) -> Scenario:
+    """Take a started write that was lost with its process for one that has not started."""
+    lose = _handlers.lose_progress
+
+    def lost(draft: Any) -> None:
+        for call in draft.run.calls:
+            if call.status == "started":
+                draft.set_call(call, status=type(call.status)("running"))
+        lose(draft)
+
+    _handlers.lose_progress = lost
+    return _kill_runs.write(ledger)
+
+
+def an_effect_twice_after_reload(ledger: Ledger) -> Scenario:
+    """Carry a write out once for each attempt, those included that never began."""
+    run_tool = _executor.LiveExecutor.run_tool
+
+    async def repeated(self: Any, tool: Any, command: Any, *rest: Any) -> Any:
+        for _ in range(1, command.attempt):
+            await run_tool(self, tool, command, *rest)
+        return await run_tool(self, tool, command, *rest)
+
+    _executor.LiveExecutor.run_tool = repeated
+    return _kill_runs.write(ledger)
+
+
+def one_yes_for_all(ledger: Ledger) -> Scenario:
+    """Take the approval of one call for that of every call that waits."""
+    decided = _call_handlers.on_decided
+
+    def all_of_them(draft: Any, event: Any) -> None:
+        for call in draft.run.calls:
+            if call.status == "asked" and call.id != event.call_id:
+                draft.set_call(call, status=type(call.status)("approved"), approved=True, expires_at=None)
+                draft.lift(lambda hold, call=call: hold.call_id == call.id)
+        decided(draft, event)
+
+    rows = {state: {**row, **({ApprovalDecided: all_of_them} if row else {})} for state, row in _table.ROWS.items()}
+    _step.ROWS = rows
+    return _kill_runs.approval(ledger)
+
+
+def results_in_another_order(ledger: Ledger) -> Scenario:
+    """Show the model the results of a reply in another order than that of its calls."""
+    say = _context.say
+
+    def turned(draft: Any, *messages: Any) -> None:
+        say(draft, messages[0], *reversed(messages[1:]))
+
+    _context.say = turned
+    return _kill_runs.reads(ledger)
+
+
+def a_lost_commit(ledger: Ledger) -> Scenario:
+    """Roll the first entry of a run's end back, and say that it is written."""
+    write_batch = _journal.write_batch
+
+    def lost(connection: Any, entries: Any) -> Any:
+        if not any(entry.head.ended for entry in entries):
+            return write_batch(connection, entries)
+        return [entry.expected + len(entry.events) for entry in entries]
+
+    _journal.write_batch = lost
+    return _kill_runs.plain(ledger)
+
+
+BUGS = {
+    effects_before_the_append: "(9)",
+    acknowledged_before_the_commit: "(1)",
+    a_start_that_is_not_journalled: "(9)",
+    a_takeover_that_is_not_journalled: "(10)",
+    lost_writes_run_again: "(3)",
+    an_effect_twice_after_reload: "(3)",
+    one_yes_for_all: "(4)",
+    results_in_another_order: "(7)",
+    a_lost_commit: "(1)",
+}
+
+
+def first_finding(bug: str, number: str, servers: Sequence[ForkServer]) -> str | None:
+    """Kill the run with *bug* in it here and there until check *number* finds something; return what it found."""
+    name = f"planted:{bug}"
+    dry = next(play_all([Point(scenario=name, patience_seconds=2.0)], servers))
+    kills = points_of(dry.reached[0])
+    random.Random(1).shuffle(kills)
+    points = [Point(scenario=name, kills=(kill,), patience_seconds=2.0) for kill in kills]
+    for played in chain([dry], play_all(points, servers)):
+        for found in played.wrong:
+            if found.startswith(number):
+                return found
+    return None
