@@ -107,7 +107,7 @@ class RunActor:
         self.specs = specs
         self.pending_verdicts: dict[str, PendingVerdicts] = {}
         self._tail_bytes = tail_bytes
-        self._recent: dict[str, str] = {}
+        self._recent: dict[str, tuple[str, int]] = {}
         self._consumed: tuple[int, ...] = ()
         self._retries = 0
         # The append under way, or the last one.
@@ -171,27 +171,27 @@ class RunActor:
         event = delivery.event
         if delivery.inbox is not None:
             self._consumed = (*self._consumed, delivery.inbox)
-        if delivery.outside and (known := self._recent.get(event.id)) is not None:
-            if known == event_digest(event):
-                taken.append((delivery, run.seq))
+        digest = event_digest(event) if delivery.outside else ""
+        if digest and (known := self._recent.get(event.id)) is not None:
+            if known[0] == digest:
+                taken.append((delivery, known[1]))
             else:
                 delivery.fail(EventConflict(run.id, event.id))
             return run
         if delivery.specs:
-            self.specs.update({digest: spec for digest, (spec, _) in delivery.specs.items()})
+            self.specs.update({name: spec for name, (spec, _) in delivery.specs.items()})
         result = step(run, event, self.specs)
         if isinstance(result, Refusal):
             self._refuse(delivery, result, run)
             return run
-        if delivery.outside:
-            self._remember(event)
-        moves.append(Moved(event, result.run, delivery.outside, result.commands))
-        run = self._follow(result, moves)
-        taken.append((delivery, moves[-1].run.seq))
-        return run
+        if digest:
+            self._remember(event.id, digest, result.run.seq)
+        moves.append(Moved(event, result.run, digest, result.commands))
+        taken.append((delivery, result.run.seq))
+        return self._follow(result, moves)
 
-    def _remember(self, event: Event) -> None:
-        self._recent[event.id] = event_digest(event)
+    def _remember(self, event_id: str, digest: str, seq: int) -> None:
+        self._recent[event_id] = (digest, seq)
         if len(self._recent) > _RECENT:
             del self._recent[next(iter(self._recent))]
 
@@ -211,7 +211,7 @@ class RunActor:
             following = step(result.run, event, self.specs)
             if isinstance(following, Refusal):
                 raise InternalError(f"run {result.run.id!r}: {following.event} was refused: {following.reason}")
-            moves.append(Moved(event, following.run, False, following.commands))
+            moves.append(Moved(event, following.run, "", following.commands))
             result = following
         return result.run
 

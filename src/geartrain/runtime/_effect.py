@@ -42,21 +42,18 @@ class Registry(Protocol):
 class Effect:
     """One command being carried out. Subclasses know what to start and what its end means."""
 
-    __slots__ = ("command", "effects", "node", "quiet", "run_id", "task", "unwanted")
+    __slots__ = ("command", "effects", "key", "node", "quiet", "run_id", "task", "unwanted")
 
     def __init__(self, effects: Registry, run_id: str, command: Any) -> None:
         self.effects = effects
         self.node = effects.node
         self.run_id = run_id
         self.command = command
+        # Unique within its run.
+        self.key: str = command.key
         self.task: EffectTask | None = None
         self.unwanted = False
         self.quiet = False
-
-    @property
-    def key(self) -> str:
-        """The key of the effect, unique within its run."""
-        return str(self.command.key)
 
     @property
     def must_finish(self) -> bool:

@@ -22,7 +22,6 @@ from geartrain.machine import (
     decode_spec,
     encode_event,
     encode_run,
-    event_digest,
     join_path,
     split_path,
     step,
@@ -36,11 +35,11 @@ _BOUNDARIES = frozenset({RunState.COMPACT_OR_SAVE, RunState.SUSPENDED, *ENDED})
 
 
 class Moved(msgspec.Struct, frozen=True, gc=False):
-    """One event, the run after it, whether it came from outside, and what must be in progress then."""
+    """One event, the run after it, and what must be in progress then. `digest` is set if it came from outside."""
 
     event: Event
     run: Run
-    outside: bool
+    digest: str
     commands: tuple[Command, ...]
 
 
@@ -55,9 +54,9 @@ def stored(moved: Moved) -> StoredEvent:
         version=EVENT_VERSIONS[name],
         time=moved.run.updated_at,
         body=encode_event(event),
-        digest=event_digest(event) if moved.outside else "",
+        digest=moved.digest,
         path=join_path(moved.run.path),
-        outside=moved.outside,
+        outside=bool(moved.digest),
     )
 
 
