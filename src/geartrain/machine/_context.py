@@ -259,10 +259,10 @@ def summarisable(draft: Draft) -> int:
     return count if _replaceable(run.messages, count) else 0
 
 
-def _replaceable(messages: tuple[Message, ...], count: int) -> list[Message]:
-    """Return those of the oldest *count* messages (after the system prompt) that a summary may stand for."""
+def _replaceable(messages: tuple[Message, ...], count: int) -> frozenset[int]:
+    """Return where, of the oldest *count* messages after the system prompt, a summary may stand instead."""
     newest = _newest_input(messages)
-    return [messages[i] for i in range(1, count + 1) if not messages[i].pinned and i != newest]
+    return frozenset(i for i in range(1, count + 1) if not messages[i].pinned and i != newest)
 
 
 def replace_by_summary(draft: Draft, count: int, summary: str) -> bool:
@@ -275,15 +275,14 @@ def replace_by_summary(draft: Draft, count: int, summary: str) -> bool:
     count = min(max(0, count), len(run.messages) - 1)
     while count and count + 1 < len(run.messages) and run.messages[count + 1].role == "tool":
         count -= 1
-    system, oldest, rest = run.messages[:1], run.messages[1 : 1 + count], run.messages[1 + count :]
     old = _replaceable(run.messages, count)
-    kept = tuple(message for message in oldest if not any(message is each for each in old))
-    replaced = sum(message.size() for message in old)
+    kept = tuple(message for i, message in enumerate(run.messages[: 1 + count]) if i not in old)
+    replaced = sum(run.messages[i].size() for i in old)
     text = summary.strip()
     note = Message(role="user", text=f"[Summary of the conversation so far]\n{text}", turn=run.turn_count, note=True)
     if not text or note.size() >= replaced:
         return False
-    messages = (*system, *kept, note, *rest)
+    messages = (*kept, note, *run.messages[1 + count :])
     draft.set(
         messages=messages,
         messages_size=sum(message.size() for message in messages),

@@ -7,7 +7,7 @@ Rule 3: open reads are then cancelled, started writes in doubt, everything else 
 
 from __future__ import annotations
 
-from geartrain.limits import Unlimited
+from geartrain.limits import UNLIMITED
 from geartrain.machine._context import keep_window, merge_results, say
 from geartrain.machine._draft import Draft
 from geartrain.machine._run import Run
@@ -56,17 +56,17 @@ def _budget_reached(run: Run, *, before_call: bool) -> ReasonCode | None:
     turns, seconds, failures = budget.max_turns, budget.max_seconds, budget.max_tool_failures
     tokens, cost, calls = budget.max_tokens, budget.max_cost, budget.max_tool_calls
     code = None
-    if before_call and not isinstance(turns, Unlimited) and run.turn_count >= turns:
+    if before_call and turns is not UNLIMITED and run.turn_count >= turns:
         code = ReasonCode.MAX_TURNS_EXCEEDED
-    elif not isinstance(seconds, Unlimited) and run.active_seconds >= seconds - CLOCK_GRAIN:
+    elif seconds is not UNLIMITED and run.active_seconds >= seconds - CLOCK_GRAIN:
         code = ReasonCode.TIMEOUT
-    elif not isinstance(failures, Unlimited) and run.tool_failures >= failures:
+    elif failures is not UNLIMITED and run.tool_failures >= failures:
         code = ReasonCode.TOO_MANY_TOOL_FAILURES
-    elif not isinstance(tokens, Unlimited) and run.token_count.total_tokens >= tokens:
+    elif tokens is not UNLIMITED and run.token_count.total_tokens >= tokens:
         code = ReasonCode.TOKEN_BUDGET_EXCEEDED
-    elif not isinstance(cost, Unlimited) and run.token_count.cost >= cost:
+    elif cost is not UNLIMITED and run.token_count.cost >= cost:
         code = ReasonCode.COST_BUDGET_EXCEEDED
-    elif before_call and not isinstance(calls, Unlimited) and run.tool_calls >= calls:
+    elif before_call and calls is not UNLIMITED and run.tool_calls >= calls:
         code = ReasonCode.TOOL_CALL_BUDGET_EXCEEDED
     return code
 

@@ -1,0 +1,65 @@
+"""Golden journals: recorded once for each released format, replayed for ever, never edited.
+
+A file holds JSON lines: the specs, then each event with its version and the path that it led along, then what the
+run had become. `python tests/replay/goldens.py NAME` records a new set beside the old ones and refuses to touch one
+that is there.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+
+from geartrain.ids import digest
+from geartrain.machine import EVENT_VERSIONS, Event, Run, encode_event, encode_spec, join_path
+
+HERE = Path(__file__).parent
+# What a later version of the machine must still make of a journal. Fields that a later version adds are not in it.
+COMPARED = (
+    "state", "seq", "agent", "messages", "messages_dropped", "turn_count", "token_count", "active_seconds",
+    "tool_failures", "tool_calls", "anomalies", "permission_decisions", "final_answer", "error", "updated_at",
+)  # fmt: skip
+
+
+def compared(run: Run) -> str:
+    """Return the digest of what is compared of a run."""
+    return digest(msgspec.json.encode([getattr(run, name) for name in COMPARED]))
+
+
+def _record(name: str) -> None:
+    sys.path.insert(0, str(HERE.parent / "unit" / "machine"))
+    from machine_world import walk  # noqa: PLC0415 - only who records needs the world
+
+    folder = HERE / name
+    folder.mkdir()
+    missing = {kind.__name__ for kind in get_args(Event)}
+    worlds = [[world for world, _ in walk(seed)][-1] for seed in range(1_500)]
+    while missing:
+        # The one with most that is still missing; of those the shortest.
+        best = max(worlds, key=lambda world: (len(missing & _kinds(world)), -world.run.seq))
+        assert missing & _kinds(best), missing
+        missing -= _kinds(best)
+        _write(folder / f"{best.run.id}.jsonl", best)
+
+
+def _kinds(world: Any) -> set[str]:
+    return {type(event).__name__ for event, _ in world.journal}
+
+
+def _write(path: Path, world: Any) -> None:
+    specs = {key: json.loads(encode_spec(spec)) for key, spec in world.specs.items()}
+    lines: list[dict[str, Any]] = [{"run": world.run.id, "specs": specs}]
+    for event, states in world.journal:
+        kind = type(event).__name__
+        body = encode_event(event).decode()
+        lines.append({"type": kind, "version": EVENT_VERSIONS[kind], "body": body, "path": join_path(states)})
+    lines.append({"state": world.run.state, "digest": compared(world.run)})
+    path.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    _record(sys.argv[1])
