@@ -242,7 +242,11 @@ class RunActor:
             self.pending_verdicts[command.key] = pending
             return None
         return PermissionsEvaluated(
-            id=command.key, time=self.node.clock.now(), source="policy", verdicts=pending.verdicts()
+            id=command.key,
+            time=self.node.clock.now(),
+            source="policy",
+            verdicts=pending.verdicts(),
+            evaluation=command.evaluation,
         )
 
     # The append and its outcome

@@ -159,7 +159,14 @@ class PolicyEffect(Effect):
         else:
             problem = error_text(ended.error) if ended.error is not None else "the policy did not end in time"
             verdicts = ask_about(self.command.call_ids, problem)
-        self.report(PermissionsEvaluated(id=self.key, time=self.node.clock.now(), source="policy", verdicts=verdicts))
+        event = PermissionsEvaluated(
+            id=self.key,
+            time=self.node.clock.now(),
+            source="policy",
+            verdicts=verdicts,
+            evaluation=self.command.evaluation,
+        )
+        self.report(event)
 
 
 class CompactEffect(Effect):

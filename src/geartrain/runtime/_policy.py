@@ -7,14 +7,18 @@ or answers nonsense counts as `Ask`, with its error shown to whoever decides.
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from geartrain.machine import Call, Run, ToolSpec, Verdict
 from geartrain.runtime._agent import Agent
-from geartrain.tools import ArgumentsInvalid, Tool
+from geartrain.runtime._edge import clean_text
+from geartrain.tools import ArgumentsInvalid, Tool, error_text
+
+REASON_CHARACTERS_MAX: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,11 @@ class RunView:
     context: Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    text: str
+
+
 Decision = Allow | Deny | Ask
 Policy = Callable[[PolicyCall, RunView], Decision | Awaitable[Decision]]
 
@@ -81,7 +90,7 @@ def _view(run: Run) -> RunView:
         principal=run.principal,
         permissions=run.permissions,
         labels=dict(run.labels),
-        context=dict(run.context),
+        context=copy.deepcopy(run.context) if run.context else {},
     )
 
 
@@ -125,11 +134,17 @@ class PendingVerdicts:
     async def wait(self, timeout_seconds: float) -> tuple[Verdict, ...]:
         """Wait for the policies that are asynchronous, each at most *timeout_seconds*."""
         for call, withdrawn, owed in self._owed:
+            cancellations = _cancellations()
+            answer: Any
             try:
-                async with asyncio.timeout(timeout_seconds):
+                async with asyncio.timeout(timeout_seconds) as limit:
                     answer = await owed
-            except Exception as error:  # noqa: BLE001 - a stranger's code: a policy that fails counts as Ask
-                answer = error
+            except asyncio.CancelledError as error:
+                if _cancellations() > cancellations:
+                    raise
+                answer = error  # its own: nobody has cancelled this task
+            except BaseException as error:  # noqa: BLE001 - a stranger's code: a policy that fails counts as Ask
+                answer = _Problem("the policy did not answer in time") if limit.expired() else error
             self._verdicts[call.id] = _verdict(call, answer, withdrawn)
         self._owed.clear()
         return self.verdicts()
@@ -141,21 +156,30 @@ class PendingVerdicts:
                 owed.close()
 
 
+def _cancellations() -> int:
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
+
+
 def _verdict(call: Call, answer: Any, withdrawn: tuple[str, ...]) -> Verdict:
+    reason = getattr(answer, "reason", "") if isinstance(answer, Allow | Deny | Ask) else ""
+    if not isinstance(reason, str):
+        answer, reason = _Problem(f"the policy gave a reason that is no text but {type(reason).__name__}"), ""
+    reason = clean_text(reason[:REASON_CHARACTERS_MAX])
     match answer:
-        case Allow(reason):
-            return Verdict(call_id=call.id, verdict="allow", reason=str(reason), withdrawn=withdrawn)
-        case Deny(reason):
-            return Verdict(call_id=call.id, verdict="deny", reason=str(reason), withdrawn=withdrawn)
-        case Ask(reason):
-            return Verdict(call_id=call.id, verdict="ask", reason=str(reason), withdrawn=withdrawn)
-        case TimeoutError():
-            problem = "the policy did not answer in time"
-        case Exception():
-            problem = f"the policy failed: {type(answer).__name__}: {answer}"
+        case Allow():
+            return Verdict(call_id=call.id, verdict="allow", reason=reason, withdrawn=withdrawn)
+        case Deny():
+            return Verdict(call_id=call.id, verdict="deny", reason=reason, withdrawn=withdrawn)
+        case Ask():
+            return Verdict(call_id=call.id, verdict="ask", reason=reason, withdrawn=withdrawn)
+        case _Problem(problem):
+            pass
+        case BaseException():
+            problem = f"the policy failed: {error_text(answer)}"
         case _:
             problem = f"the policy answered {type(answer).__name__}, not Allow, Deny or Ask"
-    return Verdict(call_id=call.id, verdict="ask", error=problem[:500], withdrawn=withdrawn)
+    return Verdict(call_id=call.id, verdict="ask", error=clean_text(problem[:500]), withdrawn=withdrawn)
 
 
 def ask_policy(
@@ -184,7 +208,7 @@ def ask_policy(
         )
         try:
             answer: Any = policy(asked, view)
-        except Exception as error:  # noqa: BLE001 - a stranger's code: a policy that fails counts as Ask
+        except BaseException as error:  # noqa: BLE001 - a stranger's code: a policy that fails counts as Ask
             answer = error
         pending.add(call, answer, withdrawn)
     return pending

@@ -3,7 +3,8 @@
 asyncio lets these two out of `run_forever` when any task raises them, so a tool that calls `sys.exit()` would end the
 whole service. In the tool's own task `invoke` catches them. In a task that the tool starts, nobody of ours is on the
 stack; so tasks started from inside a tool get their coroutine wrapped, by a task factory that leaves all other
-tasks alone and passes everything on to the factory that was there before.
+tasks alone and passes everything on to the factory that was there before. A `GeneratorExit` gets the same: thrown into
+whoever awaits the task, it would close that coroutine instead of being raised in it.
 
 A real Ctrl-C is something else: `asyncio.run` (and `anyio.run`) answer SIGINT by cancelling the main task, and raise
 `KeyboardInterrupt` from there. It does not pass through a tool, as long as such a runner has the signal. Where nobody
@@ -69,13 +70,13 @@ class _Contained(Coroutine[Any, Any, Any]):
     def send(self, value: Any) -> Any:
         try:
             return self._coro.send(value)
-        except (SystemExit, KeyboardInterrupt) as error:
+        except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
             raise ToolExited(type(error).__name__) from error
 
     def throw(self, *error: Any) -> Any:
         try:
             return self._coro.throw(*error)
-        except (SystemExit, KeyboardInterrupt) as error_out:
+        except (SystemExit, KeyboardInterrupt, GeneratorExit) as error_out:
             raise ToolExited(type(error_out).__name__) from error_out
 
     def close(self) -> None:
