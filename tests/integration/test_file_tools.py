@@ -294,6 +294,32 @@ def test_a_search_stops_at_its_number_of_matches_and_says_so(context: ToolContex
     assert "stopped" not in search_code(context, "def", max_matches=2)
 
 
+def test_of_too_many_matches_every_file_shows_some_before_one_shows_many(root: Path, context: ToolContext) -> None:
+    for name in "abcd":
+        (root / f"{name}.txt").write_text("needle\n" * 5)
+
+    shown = [line.partition(" ")[0] for line in search_code(context, "needle", max_matches=6).split("\n")]
+
+    assert shown == ["a.txt:1:", "a.txt:2:", "b.txt:1:", "b.txt:2:", "c.txt:1:", "d.txt:1:", "[stopped:"]
+
+
+def test_with_more_files_than_room_matches_come_from_all_over_the_tree(root: Path, context: ToolContext) -> None:
+    for number in range(10, 20):
+        (root / f"{number}.txt").write_text("needle\n")
+
+    shown = [line.partition(":")[0] for line in search_code(context, "needle", max_matches=5).split("\n")]
+
+    assert shown == ["10.txt", "12.txt", "14.txt", "16.txt", "18.txt", "[stopped"]
+
+
+def test_a_search_passes_over_the_caches_of_tools(root: Path, context: ToolContext) -> None:
+    for folder in (".hypothesis", ".pytest_cache", ".mypy_cache", ".tox"):
+        (root / folder).mkdir()
+        (root / folder / "x").write_text("needle")
+
+    assert search_code(context, "needle") == "no match in 3 file(s)"
+
+
 def test_a_search_shows_no_more_than_fits_the_context(root: Path, context: ToolContext) -> None:
     (root / "many").write_text(("needle " + "x" * 500 + "\n") * 1_000)
 

@@ -138,10 +138,10 @@ def search_code(
         glob: Only files whose name, or path from the root, fits this, like `*.py` or `src/*.py`.
         literal: Take the pattern as plain text.
         ignore_case: Upper and lower case are the same.
-        max_matches: Stop after so many matches.
+        max_matches: Show at most so many matches; of more, some of every file.
     """
-    matches = matcher(pattern, literal=literal, ignore_case=ignore_case)
-    search = Search(root_of(context.context), matches, glob, max_matches, OUTPUT_BYTES_MAX)
+    matches, may_match = matcher(pattern, literal=literal, ignore_case=ignore_case)
+    search = Search(root_of(context.context), matches, glob, max_matches, OUTPUT_BYTES_MAX, may_match)
     with explained(path):
         search.run(path)
     return search.text()

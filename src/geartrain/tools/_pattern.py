@@ -18,6 +18,7 @@ from re import _parser as parser  # type: ignore[attr-defined]
 from typing import Any, Final
 
 from geartrain.tools._errors import PatternRefused
+from geartrain.tools._literals import Glance, needed_pieces
 
 PATTERN_CHARACTERS_MAX: Final = 500
 NODES_MAX: Final = 2_000
@@ -68,6 +69,7 @@ class Pattern:
             raise PatternRefused(pattern, f"is no regular expression: {error}") from None
         if parsed.state.flags & (re.ASCII | re.LOCALE):
             raise PatternRefused(pattern, "has flags that change what a word is")
+        self.glance: Final = Glance(needed_pieces(parsed), ignore_case=bool(parsed.state.flags & re.IGNORECASE))
         build = _Build(pattern, parsed.state.flags)
         self._end = build.node()
         self._start = build.sequence(parsed, self._end)
@@ -86,7 +88,8 @@ class Pattern:
             if after is None:
                 return True
             state = after
-        return self._stepped(state, _END) is None
+        ended = state.steps[_END] if _END in state.steps else self._stepped(state, _END)
+        return ended is None
 
     def _stepped(self, state: _State, character: str) -> _State | None:
         """Return the state after *character*, or None if there is a match before it."""

@@ -1,13 +1,14 @@
 """Walking through a folder and searching its files, bounded in files, bytes, entries and time.
 
-The order is that of sorted names, files before folders, so the same tree gives the same answer each time.
+The order is that of sorted names, files before folders, so the same tree gives the same answer each time. If there
+are more matches than may be shown, each file shows some before one shows many.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Final
@@ -15,10 +16,12 @@ from typing import Final
 from geartrain.tools._clean import cleaned
 from geartrain.tools._confine import NAMES_MAX, opened_folder, opened_in
 from geartrain.tools._errors import FileFailed
+from geartrain.tools._literals import glance_of_literal
 from geartrain.tools._pattern import Pattern
 
 SKIPPED_FOLDERS: Final = frozenset(
-    {".git", ".hg", ".svn", "node_modules", ".venv", "venv", "__pycache__", ".mypy_cache", ".ruff_cache", ".geartrain"}
+    {".git", ".hg", ".svn", "node_modules", ".venv", "venv", "__pycache__", ".geartrain"}
+    | {".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".tox", ".nox"}
 )
 ENTRIES_MAX: Final = 100_000
 FILES_MAX: Final = 20_000
@@ -27,6 +30,8 @@ BYTES_MAX: Final = 128 * 1024 * 1024
 SECONDS_MAX: Final = 10.0
 LINE_CHARACTERS_MAX: Final = 2_000
 SHOWN_CHARACTERS_MAX: Final = 300
+# So many matches are kept to choose from.
+KEPT_MATCHES_MAX: Final = 20_000
 PROBE_BYTES: Final = 8 * 1024
 
 
@@ -77,7 +82,7 @@ class Search:
     """One search: what is looked for, what was found, and what was left out and why.
 
     `matches` says of one line whether it is wanted. `output_bytes` is the room for matches that is left.
-    `now` is a clock of seconds that only goes forward.
+    `may_match` says of bytes that no line of them is wanted. `now` is a clock of seconds that only goes forward.
     """
 
     root: str
@@ -85,6 +90,7 @@ class Search:
     glob: str
     max_matches: int
     output_bytes: int
+    may_match: Callable[[bytes], bool] = lambda _data: True
     now: Callable[[], float] = time.monotonic
     found: list[str] = field(default_factory=list)
     files: int = 0
@@ -95,6 +101,8 @@ class Search:
     lines_cut: int = 0
     stopped: str = ""
     _until: float = 0.0
+    _kept: dict[str, list[str]] = field(default_factory=dict)
+    _count: int = 0
 
     def run(self, path: str) -> None:
         """Search the folder *path* below the root, and the folders in it.
@@ -115,6 +123,27 @@ class Search:
                 self.skipped_failed += 1
                 continue
             waiting.extend(reversed(folders))
+        self._choose()
+
+    def _choose(self) -> None:
+        """Take from what was kept as much as may be shown: the first match of every file, then the second."""
+        turns = sorted(
+            (position, index) for index, kept in enumerate(self._kept.values()) for position in range(len(kept))
+        )
+        if len(turns) > self.max_matches:
+            firsts = len(self._kept)
+            # With more files than room, files from everywhere, and not the first of the alphabet.
+            step = max(1, -(-firsts // self.max_matches))
+            turns = [turn for offset in range(step) for turn in turns[offset:firsts:step]] + turns[firsts:]
+        files = list(self._kept.values())
+        chosen: list[tuple[int, int]] = []
+        for position, index in turns:
+            self.output_bytes -= len(files[index][position].encode()) + 1
+            if len(chosen) == self.max_matches or self.output_bytes < 0:
+                self.stopped = f"there are more than these {len(chosen):,} matches"
+                break
+            chosen.append((index, position))
+        self.found.extend(files[index][position] for index, position in sorted(chosen))
 
     def _folder(self, path: str) -> list[str]:
         with opened_folder(self.root, path) as folder:
@@ -158,20 +187,37 @@ class Search:
             self.stopped = self.stopped or f"{BYTES_MAX:,} bytes were searched"
 
     def _lines(self, data: bytes, path: str) -> None:
-        for number, line in enumerate(_lines_of(data), start=1):
-            if len(line) > LINE_CHARACTERS_MAX:
-                self.lines_cut += 1
-            if self.matches(line[:LINE_CHARACTERS_MAX]):
-                shown = cleaned(line[:SHOWN_CHARACTERS_MAX]) + "…" * (len(line) > SHOWN_CHARACTERS_MAX)
-                match = f"{shown_name(path)}:{number}: {shown}"
-                self.output_bytes -= len(match.encode()) + 1
-                if len(self.found) == self.max_matches or self.output_bytes < 0:
-                    self.stopped = f"there are more than these {len(self.found):,} matches"
-                    return
-                self.found.append(match)
-            if self.now() > self._until:
-                self.stopped = f"{SECONDS_MAX:g} seconds are over"
+        lines = data.split(b"\n")
+        if lines and not lines[-1]:
+            lines.pop()
+        if not self.may_match(data):
+            # Only for the note about long lines.
+            long = [line for line in lines if len(line) > LINE_CHARACTERS_MAX]
+            self.lines_cut += sum(len(_text(line)) > LINE_CHARACTERS_MAX for line in long)
+            lines = []
+        name = shown_name(path)
+        for number, line in enumerate(lines, start=1):
+            wanted = self.may_match(line)
+            if wanted or len(line) > LINE_CHARACTERS_MAX:
+                text = _text(line)
+                self.lines_cut += len(text) > LINE_CHARACTERS_MAX
+                if wanted and self.matches(text[:LINE_CHARACTERS_MAX]):
+                    self._keep(text, f"{name}:{number}", path)
+            if self.stopped or self._late():
                 return
+        self._late()
+
+    def _late(self) -> bool:
+        if self.now() > self._until:
+            self.stopped = f"{SECONDS_MAX:g} seconds are over"
+        return bool(self.stopped)
+
+    def _keep(self, line: str, place: str, path: str) -> None:
+        shown = cleaned(line[:SHOWN_CHARACTERS_MAX]) + "…" * (len(line) > SHOWN_CHARACTERS_MAX)
+        self._kept.setdefault(path, []).append(f"{place}: {shown}")
+        self._count += 1
+        if self._count > KEPT_MATCHES_MAX:
+            self.stopped = f"there are more than {KEPT_MATCHES_MAX:,} matches"
 
     def text(self) -> str:
         """Return the matches, one a line, and what a reader must know about what was left out."""
@@ -193,23 +239,21 @@ def _read(descriptor: int, size: int) -> bytes:
         return file.read(size)
 
 
-def _lines_of(data: bytes) -> Iterator[str]:
-    lines = data.split(b"\n")
-    if lines and not lines[-1]:
-        lines.pop()
-    for line in lines:
-        yield line.removesuffix(b"\r").decode("utf-8", "backslashreplace")
+def _text(line: bytes) -> str:
+    return line.removesuffix(b"\r").decode("utf-8", "backslashreplace")
 
 
-def matcher(pattern: str, *, literal: bool, ignore_case: bool) -> Callable[[str], bool]:
-    """Return what says of a line whether *pattern* is in it.
+def matcher(pattern: str, *, literal: bool, ignore_case: bool) -> tuple[Callable[[str], bool], Callable[[bytes], bool]]:
+    """Return what says of a line whether *pattern* is in it, and what says quickly of bytes that it is in none.
 
     Raises:
         PatternRefused: It is no regular expression that can be searched in linear time.
     """
     if not literal:
-        return Pattern(pattern, ignore_case=ignore_case).found_in
+        compiled = Pattern(pattern, ignore_case=ignore_case)
+        return compiled.found_in, compiled.glance.may_match
+    glance = glance_of_literal(pattern, ignore_case=ignore_case).may_match
     if ignore_case:
         folded = pattern.casefold()
-        return lambda line: folded in line.casefold()
-    return lambda line: pattern in line
+        return lambda line: folded in line.casefold(), glance
+    return lambda line: pattern in line, glance
