@@ -6,7 +6,9 @@ here is a process like any other: it has its own pid, files, signals and death.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import json
 import os
 import select
@@ -132,5 +134,10 @@ if __name__ == "__main__":
         importlib.import_module(name)
     from geartrain.cli import main
 
-    serve(sys.argv[1])
+    address = sys.argv[1]
+    # What is loaded at first use is loaded here, too.
+    sys.argv = ["geartrain", "list", "--limit", "1", "--store", f"{address}.missing"]
+    with contextlib.suppress(SystemExit), contextlib.redirect_stderr(io.StringIO()):
+        main()
+    serve(address)
     main()

@@ -18,8 +18,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 from command_processes import Command, CommandServer
+
+from geartrain.persistence.sqlite._rows import EVENT_COLUMNS, event_of, event_row
 
 pytestmark = pytest.mark.real_time
 
@@ -49,8 +52,8 @@ def wait(seconds: float) -> str:
 
 
 def policy(call, run):
-    if run.labels.get("strict"):
-        return Deny("strict")
+    if os.path.exists("deny.txt"):
+        return Deny("not today")
     return Allow() if call.read_only or run.agent == "sure" else Ask("it notes something")
 
 
@@ -104,6 +107,7 @@ class World:
             "XDG_STATE_HOME": str(base / "state"),
             "LOGNAME": "tester",
             "LANG": "C.UTF-8",
+            "PYTHONPYCACHEPREFIX": str(Path(server.address).parent / "bytecode"),
         }
 
     def start(self, *words: str, cwd: Path | None = None, **environment: str) -> Command:
@@ -267,6 +271,36 @@ def test_a_write_that_was_not_done_is_run_when_a_person_says_so(world: World) ->
     assert world.noted == ["hello", "hello"]
 
 
+def test_a_policy_that_denies_now_wins_over_an_approval(world: World) -> None:
+    run = world.app("writer")["id"]
+    (world.folder / "deny.txt").touch()
+
+    approved = world.run("approve", run, "--app", "app:app", "--json", "-q")
+
+    assert approved.returncode == 1
+    assert json.loads(approved.stdout)["error"]["code"] == "tool_denied"
+    assert world.noted == []
+
+
+def test_a_run_that_is_told_of_a_denial_goes_on(world: World) -> None:
+    run = world.app("polite")["id"]
+
+    denied = world.run("deny", run, "--app", "app:app")
+
+    assert (denied.returncode, denied.stdout) == (0, "then not\n")
+
+
+def test_a_run_is_found_by_its_id_in_spite_of_a_nearer_store(world: World) -> None:
+    run = world.app("writer")["id"]
+    assert world.run("run", "How many gears?", cwd=world.elsewhere).returncode == 0
+
+    shown = world.run("show", run, cwd=world.elsewhere)
+    limited = world.run("show", run, cwd=world.elsewhere, GEARTRAIN_STORE=".geartrain/runs.db")
+
+    assert (shown.returncode, limited.returncode) == (0, 2)
+    assert str(world.store) in shown.stdout
+
+
 # What is asked at a terminal
 
 
@@ -390,6 +424,18 @@ def test_a_signal_ends_the_process_but_not_the_run(world: World, number: signal.
     assert f"geartrain resume {run['id']}" in errors
     assert "Traceback" not in errors
     assert run["state"] == "EXECUTE_TOOL"
+
+
+def test_a_second_ctrl_c_does_not_wait_for_what_runs(world: World) -> None:
+    with world.in_the_middle("sure") as command:
+        before = time.monotonic()
+        while command.poll() is None:
+            command.send_signal(signal.SIGINT)
+            time.sleep(0.05)
+        took = time.monotonic() - before
+
+    assert command.wait() == 130
+    assert took < 3  # the write that runs has a grace of 5 s
 
 
 # Acts on runs that rest
@@ -677,14 +723,40 @@ def damage(store: Path, run: str, seq: int) -> None:
     assert changed == 1
 
 
+def test_a_journal_that_leads_another_way_is_named_at_its_first_difference(world: World) -> None:
+    run = world.app("writer")["id"]
+    mislead(world.store, run, seq=3)
+
+    replayed = world.run("replay", run)
+    as_json = json.loads(world.run("replay", run, "--json").stdout)
+
+    assert replayed.returncode == 1
+    assert "first difference at event 3 (PermissionsEvaluated): recorded FINISHED, found SUSPENDED" in replayed.stdout
+    assert as_json["difference"]["seq"] == 3
+
+
+def mislead(store: Path, run: str, seq: int) -> None:
+    """Record another path for an event, with the right checksum, as an older or a broken version might have."""
+    connection = sqlite3.connect(store)
+    with connection:
+        where = (run, seq)
+        row = connection.execute(f"SELECT {EVENT_COLUMNS} FROM events WHERE run_id = ? AND seq = ?", where).fetchone()
+        event = msgspec.structs.replace(event_of(run, row), path="FINISHED")
+        values = event_row(run, event)
+        marks = ", ".join("?" * len(values))
+        connection.execute(f"REPLACE INTO events (run_id, {EVENT_COLUMNS}) VALUES ({marks})", values)
+    connection.close()
+
+
 def test_a_run_that_was_set_apart_is_listed_with_its_reason(world: World) -> None:
     run = world.app("writer")["id"]
     damage(world.store, run, seq=3)
 
-    approved = world.run("cancel", run, "--app", "app:app")
+    cancelled = world.run("cancel", run, "--app", "app:app")
 
-    assert approved.returncode == 1
-    assert "damaged" in approved.stderr
+    assert cancelled.returncode == 1
+    assert "damaged" in cancelled.stderr
+    assert "Traceback" not in cancelled.stderr
 
 
 # Bad input: one line, an exit code, no traceback

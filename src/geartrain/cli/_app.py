@@ -92,14 +92,20 @@ def geartrain(
     context.obj = {"debug": debug, "verbose": verbose, "version": version}
 
 
+# These open no runtime, so nothing is logged, and the library that would be set up for it is slow to load.
+_READING: Final = frozenset({"list_", "show", "replay"})
+
+
 def _command(function: Callable[..., Coroutine[Any, Any, int]]) -> Callable[..., None]:
     """Register *function* as a command: it is run to its exit code, and errors of ours become one line."""
 
     @functools.wraps(function)
     def command(context: typer.Context, **options: Any) -> None:
         debug = bool(context.obj["debug"])
+        verbose = bool(context.obj["verbose"])
         try:
-            _log_to_stderr(verbose=bool(context.obj["verbose"]))
+            if verbose or function.__name__ not in _READING:
+                _log_to_stderr(verbose=verbose)
             code = asyncio.run(function(context, **options))
         except GeartrainError as error:
             if debug:

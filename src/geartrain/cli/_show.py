@@ -206,6 +206,8 @@ def note(row: RunSummary) -> str:
 async def replay_run(setting: Setting, given: str) -> int:
     """Fold one run's journal again; return 0 if it leads the same way, else 1."""
     place, run_id = await find_run(given, setting.store, setting.folder, setting.index)
+    if place.how == "known":
+        setting.screen.tell(f"store {place.path}", "dim")
     async with open_reader(place.path) as reader:
         report = await reader.replay(run_id)
     if setting.screen.json:

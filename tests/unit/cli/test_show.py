@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from geartrain.cli._show import note, report_line
+from geartrain.machine import Difference
+from geartrain.runtime import ReplayReport, RunSummary
+
+
+def row(**fields: Any) -> RunSummary:
+    plain: dict[str, Any] = {
+        "id": "r-1",
+        "state": "SUSPENDED",
+        "agent": "a",
+        "holds": (),
+        "turn_count": 1,
+        "input_tokens": 0,
+        "output_tokens": 0,
+        "tool_calls": 0,
+        "tool_failures": 0,
+        "error": None,
+        "created_at": 0.0,
+        "updated_at": 0.0,
+        "seq": 1,
+    }
+    return RunSummary(**{**plain, **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "shown"),
+    [
+        ({}, ""),
+        ({"holds": ("approval(t1.c1)", "paused")}, "approval(t1.c1), paused"),
+        ({"error": "timeout"}, "timeout"),
+        ({"holds": ("paused",), "set_apart": "row 3 is damaged"}, "set apart: row 3 is damaged"),
+    ],
+)
+def test_a_listing_notes_what_is_special_about_a_run(fields: dict[str, Any], shown: str) -> None:
+    assert note(row(**fields)) == shown
+
+
+def test_a_replay_without_a_difference_says_how_much_it_compared() -> None:
+    report = ReplayReport(run_id="r-1", events=1_200, state="FINISHED")
+
+    assert report_line(report) == "r-1: no difference in 1,200 events, FINISHED"
+
+
+def test_a_difference_is_shown_with_both_ways_and_its_reason() -> None:
+    difference = Difference(4, "ToolFinished", ("OBSERVE", "\x1b[2J"), (), "no such call")
+
+    line = report_line(ReplayReport(run_id="r-1", events=3, state="EXECUTE_TOOL", difference=difference))
+
+    assert line == (
+        "r-1: first difference at event 4 (ToolFinished): recorded OBSERVE > \\x1b[2J, found nothing (no such call)"
+    )
