@@ -115,7 +115,7 @@ def _apply(draft: Draft, call: Call, verdict: Verdict) -> None:
         case "ask" if (rule := _remembered(draft, call)) is not None:
             _record(draft, call, "allow", rule.by, f"remembered since {rule.call_id}")
             let_through(draft, call)
-        case "ask":
+        case _:
             _record(draft, call, "ask", by, verdict.reason)
             expires_at = draft.now + draft.spec.limits.approval_expiry_seconds
             reason = brief(verdict.reason or verdict.error)

@@ -265,7 +265,7 @@ def on_timer(draft: Draft, event: TimerFired) -> None:
             limit = run.budget.max_seconds
             if isinstance(limit, Unlimited) or run.wrapping_up or run.active_seconds < limit - CLOCK_GRAIN:
                 raise Refused("its active seconds are not used up")
-        case "dwell":
+        case _:
             _dwelt(draft)
 
 

@@ -66,9 +66,6 @@ def to_model(draft: Draft) -> None:
         _look_at_budget(draft)
     if draft.run.ending is not None:
         return
-    if draft.run.calls and (draft.stopped or draft.run.wrapping_up):
-        settle_calls(draft)
-        return
     if draft.stopped:
         suspend(draft, RunState.MODEL_THINKING)
         return

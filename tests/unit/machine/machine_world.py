@@ -106,7 +106,7 @@ LOST = "lost"
 
 def in_many_worlds(test: Callable[[int], None]) -> Callable[[], None]:
     """Run *test* with the seeds of many worlds."""
-    bounded = settings(max_examples=20_000 if CHAOS else 250, deadline=None, print_blob=True)
+    bounded = settings(max_examples=20_000 if CHAOS else 120, deadline=None, print_blob=True)
     return bounded(given(seed=st.integers(min_value=0, max_value=2**40))(test))
 
 

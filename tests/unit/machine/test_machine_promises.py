@@ -59,6 +59,9 @@ LIFTED_BY = {
     HoldKind.BUDGET: (BudgetRaised,),
 }
 
+# Worlds that take the rarest edges, so that the search is short. When the worlds change it is only longer.
+RARE = (588, 2326, 79, 184, 1008, 1192, 3723, 17, 18, 97, 99, 118, 248, 488, 578)
+
 
 def _effects(run: Run) -> set[str]:
     return {command.key for command in outstanding(run) if not type(command).__name__.startswith("Announce")}
@@ -319,7 +322,7 @@ def _check_path(moved: Moved) -> set[tuple[RunState, RunState]]:
 def test_every_edge_that_is_drawn_is_taken_by_some_run() -> None:
     drawn = {(before, after) for before, afters in EDGES.items() for after in afters}
     taken: set[tuple[RunState, RunState]] = set()
-    for seed in range(4_000):
+    for seed in (*RARE, *range(4_000)):
         for _, moved in walk(seed):
             if isinstance(moved.result, Step):
                 taken |= _check_path(moved)

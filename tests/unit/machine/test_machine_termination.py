@@ -10,7 +10,7 @@ import pytest
 from machine_bench import Bench
 
 from geartrain.errors import InvalidValue
-from geartrain.limits import UNLIMITED
+from geartrain.limits import UNLIMITED, Limits
 from geartrain.machine import (
     AgentSpec,
     AllOf,
@@ -44,7 +44,8 @@ from geartrain.machine import (
     decode_spec,
     encode_spec,
 )
-from geartrain.machine._ending import _budget_reached
+from geartrain.machine._draft import Draft
+from geartrain.machine._ending import _budget_reached, end
 
 OPEN = Budget(max_turns=UNLIMITED, max_seconds=UNLIMITED, max_tool_failures=UNLIMITED, max_tokens=UNLIMITED)
 # What is measured, the limit's name, its condition, its code, and whether it is looked at before a model call only.
@@ -384,3 +385,25 @@ def test_a_persons_answer_that_is_an_error_counts_as_a_failure() -> None:
     bench.does(CallAnswered, call_id="t1.c1", text="cannot", status=ResultStatus.ERROR)
 
     assert bench.code == "too_many_tool_failures"
+
+
+def test_the_limits_of_a_runtime_go_into_the_spec() -> None:
+    limits = StepLimits.of(Limits(grace_seconds=2.0, anomalies_per_run=7, sub_agent_width=9))
+
+    assert (limits.grace_seconds, limits.anomalies, limits.open_calls) == (2.0, 7, 9)
+
+
+def test_the_first_cause_of_an_end_is_kept() -> None:
+    bench = Bench().starts().replies("", "look").verdicts("allow").does(CancelRequested)
+    draft = Draft(bench.run, bench.spec, bench.now, [])
+
+    end(draft, RunState.FINISHED, None)
+
+    assert draft.run.ending == bench.run.ending
+
+
+def test_what_a_run_has_used_is_measured_as_before_a_model_call() -> None:
+    run = Bench().starts().replies("", "look").verdicts("allow").finishes("t1.c1").run
+
+    assert run.measured == run.measure(before_call=True)
+    assert (run.measured.turns, run.measured.tool_calls, run.measured.called) == (1, 1, ("look",))

@@ -11,6 +11,7 @@ from machine_world import CHAOS
 
 from geartrain.machine import (
     AgentSpec,
+    Artifact,
     Budget,
     ContextRules,
     InputReceived,
@@ -25,7 +26,7 @@ from geartrain.machine._context import fits, halve_window, keep_window, replace_
 from geartrain.machine._draft import Draft
 from geartrain.machine._shorten import SHORTENED, brief, shortened
 
-many = settings(max_examples=20_000 if CHAOS else 300, deadline=None)
+many = settings(max_examples=20_000 if CHAOS else 150, deadline=None)
 texts = st.integers(0, 3_000).map("x".__mul__)
 rules = st.builds(ContextRules, messages=st.integers(2, 30), bytes=st.integers(100, 8_000), summarise=st.just(True))
 
@@ -217,3 +218,13 @@ def test_a_context_that_takes_much_of_the_tokens_left_is_summarised_early() -> N
         bench.replies("", "look").verdicts("allow").finishes(f"t{turn}.c1", "y" * 3_000)
 
     assert bench.run.state == "COMPACT_OR_SAVE"
+
+
+def test_large_outputs_are_remembered_as_artifacts_up_to_a_bound() -> None:
+    bench = Bench(budget=Budget(max_turns=200)).starts()
+    for turn in range(1, 71):
+        artifact = Artifact(digest=f"d{turn}", size=10**6)
+        bench.replies("", "look").verdicts("allow").finishes(f"t{turn}.c1", artifact=artifact)
+
+    assert len(bench.run.context_artifacts) == 64
+    assert bench.run.context_artifacts[-1].digest == bench.run.messages[-1].artifact == "d70"
