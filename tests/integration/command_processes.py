@@ -7,6 +7,7 @@ here is a process like any other: it has its own pid, files, signals and death.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import io
 import json
@@ -17,6 +18,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -130,7 +132,8 @@ def _keep(connection: socket.socket) -> bool:
 if __name__ == "__main__":
     sys.path.pop(0)  # the folder of this file: the command would not have it
     # Imported for the processes that are forked from here.
-    for name in ("rich.table", "structlog", "geartrain.persistence.sqlite", "geartrain.cli._show"):
+    names = "rich.table structlog anyio._backends._asyncio anyio.to_thread geartrain.persistence.sqlite"
+    for name in [*names.split(), "geartrain.models._researcher", "geartrain.cli._show"]:
         importlib.import_module(name)
     from geartrain.cli import main
 
@@ -139,5 +142,17 @@ if __name__ == "__main__":
     sys.argv = ["geartrain", "list", "--limit", "1", "--store", f"{address}.missing"]
     with contextlib.suppress(SystemExit), contextlib.redirect_stderr(io.StringIO()):
         main()
+    gc.freeze()  # so that the processes forked from here share what is loaded
     serve(address)
-    main()
+    code: object = 0
+    try:
+        main()
+    except SystemExit as ended:
+        code = ended.code
+    # As at the end of any Python, threads are waited for; taking everything loaded apart would only take time.
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else 1)
