@@ -124,17 +124,38 @@ def open_writer(path: str, use: FileUse, now: float) -> sqlite3.Connection:
     use.lock(now)
     faults.reach("store.open", path)
     with _translated(path):
+        if not os.path.exists(path):
+            _make(path)
         connection = connect_writer(path)
         with _closed_on_error(connection):
             _prepare(path, connection)
     return connection
 
 
+def _make(path: str) -> None:
+    """Make a store where no file is, under another name first, so that nobody ever comes upon half of one."""
+    whole = os.path.realpath(path)
+    made = f"{whole}.new"
+    for left_over in (made, f"{made}-journal"):
+        Path(left_over).unlink(missing_ok=True)
+    connection = _connect(made, "rwc")
+    with _closed_on_error(connection):
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        _migrate_to_newest(path, connection)
+    connection.close()
+    os.rename(made, whole)
+    folder = os.open(os.path.dirname(whole), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
 @contextmanager
 def _translated(path: str) -> Iterator[None]:
     try:
         yield
-    except (sqlite3.Error, CommitFailed) as error:
+    except (sqlite3.Error, CommitFailed, OSError) as error:
         raise StoreUnusable(path, f"cannot be opened: {error}") from error
 
 
@@ -148,11 +169,15 @@ def _closed_on_error(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def _prepare(path: str, connection: sqlite3.Connection) -> None:
+    _migrate_to_newest(path, connection)
+    # Whoever held the claim is no more: this process has the lock.
+    transact(connection, lambda writer: writer.execute("UPDATE owner SET held = 0"))
+
+
+def _migrate_to_newest(path: str, connection: sqlite3.Connection) -> None:
     found = _schema_version(path, connection)
     for number, script in enumerate(MIGRATIONS[found:], found + 1):
         transact(connection, partial(_migrate, number=number, script=script))
-    # Whoever held the claim is no more: this process has the lock.
-    transact(connection, lambda writer: writer.execute("UPDATE owner SET held = 0"))
 
 
 def _schema_version(path: str, connection: sqlite3.Connection) -> int:
