@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+import disk
 import pytest
 
 from geartrain.testing.kill import ForkServer
@@ -15,3 +16,12 @@ from geartrain.testing.kill import ForkServer
 def servers() -> Iterator[Sequence[ForkServer]]:
     with ExitStack() as stack:
         yield [stack.enter_context(ForkServer(path=[Path(__file__).parent])) for _ in range(2)]
+
+
+@pytest.fixture(scope="session")
+def breaking(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sequence[ForkServer]]:
+    if not disk.available():
+        pytest.skip("there is no gcc to build the shim with")
+    library = disk.build(tmp_path_factory.mktemp("shim"))
+    with ExitStack() as stack:
+        yield [stack.enter_context(disk.server(library, [Path(__file__).parent])) for _ in range(2)]

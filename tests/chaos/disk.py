@@ -11,9 +11,11 @@ from geartrain.testing.kill import FILE_OPERATIONS, SHIM, ForkServer, Point, pla
 
 SOURCE = Path(__file__).with_name("shim.c")
 
-# Mode, and how many operations it lasts; 0 is for ever.
-KILLS = (("kill", 1), ("half", 1))
-FAULTS = (("eio", 1), ("enospc", 1), ("short", 1), ("eio", 4), ("enospc", 0), ("eio", 0))
+# Mode, and what comes behind the number k of the operation: nothing (once), how long it lasts, `!` (the process dies
+# when it is told that something is not stored).
+KILLS = ("kill@{k}", "half@{k}")
+FAULTS = ("eio@{k}", "enospc@{k}", "short@{k}", "eio@{k}-{later}", "enospc@{k}-", "eio@{k}-", "eio@{k}!", "enospc@{k}!")
+LATER = 3
 
 
 def available() -> bool:
@@ -40,10 +42,6 @@ def operations(scenario: str, servers: Sequence[ForkServer]) -> int:
     return dry.reached[0][FILE_OPERATIONS]
 
 
-def faults(modes: Sequence[tuple[str, int]], count: int, step: int = 1, first: int = 1) -> list[str]:
+def faults(modes: Sequence[str], count: int, step: int = 1) -> list[str]:
     """Return every *step*-th place in *count* operations, broken in each of *modes*."""
-    return [
-        f"{mode}@{k}" + {0: "-", 1: ""}.get(length, f"-{k + length - 1}")
-        for mode, length in modes
-        for k in range(first, count + 1, step)
-    ]
+    return [mode.format(k=k, later=k + LATER) for mode in modes for k in range(1, count + 1, step)]

@@ -60,10 +60,13 @@ class Report:
         self.say(f"{what}: {len(done)} played, {deaths} killed, {bad} wrong, {each:.0f} ms each")
 
 
-def find_planted(report: Report, servers: Sequence[ForkServer]) -> None:
+Find = Callable[[str, str, Sequence[ForkServer]], str | None]
+
+
+def find_planted(report: Report, bugs: planted.Bugs, find: Find, servers: Sequence[ForkServer]) -> None:
     """Look for each planted bug; a harness that misses one proves nothing."""
-    for bug, number in planted.BUGS.items():
-        found = planted.first_finding(bug.__name__, number, servers)
+    for bug, number in bugs.items():
+        found = find(bug.__name__, number, servers)
         report.wrong += found is None
         report.say(f"planted bug {bug.__name__}: {'NOT FOUND' if found is None else found}")
 
@@ -86,16 +89,15 @@ def break_files(report: Report, servers: Sequence[ForkServer], step: int) -> Non
     for scenario in REFERENCE_RUNS:
         count = disk.operations(scenario, servers)
         full = scenario == REFERENCE_RUNS[-1]
-        groups = [(mode, 1 if full and mode in disk.KILLS else step) for mode in (*disk.KILLS, *disk.FAULTS)]
-        for (mode, length), every in groups:
+        for mode in (*disk.KILLS, *disk.FAULTS):
             begun = time.monotonic()
-            places = disk.faults([(mode, length)], count, every)
+            every = 1 if full and mode in disk.KILLS else step
+            places = disk.faults([mode], count, every)
             done = []
             for played in play_all([Point(scenario=scenario, fault=place) for place in places], servers):
                 report.told(played)
                 done.append(played)
-            lasting = {0: "for ever", 1: "once"}.get(length, f"for {length}")
-            what = f"{mode} {lasting} at every {every}. of {count} file operations of {scenario.rpartition(':')[2]}"
+            what = f"{mode}, k each {every}. of {count} file operations of {scenario.rpartition(':')[2]}"
             report.counted(what, done, begun)
 
 
@@ -133,10 +135,11 @@ def main() -> int:
                 return
             library = disk.build(Path(folder))
             behind = [stack.enter_context(disk.server(library, [HERE])) for _ in range(options.servers)]
+            find_planted(report, planted.DISK_BUGS, planted.first_finding_on_disk, behind)
             break_files(report, behind, options.step)
 
         parts: dict[str, Callable[[], None]] = {
-            "planted": lambda: find_planted(report, servers),
+            "planted": lambda: find_planted(report, planted.BUGS, planted.first_finding, servers),
             "points": lambda: kill_everywhere(report, servers, Sweep(second_share=options.second, seed=options.seed)),
             "files": files,
             "commands": lambda: kill_commands(report, options.commands, options.seed),

@@ -6,15 +6,17 @@ They are what the harness must find. Each is a mistake that somebody could make 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
+
+import disk
 
 from geartrain.machine import ApprovalDecided, _call_handlers, _context, _handlers, _step, _table
 from geartrain.persistence.sqlite import _journal
 from geartrain.runtime import _actor, _executor, _residents, _tool_effect
 from geartrain.testing import _kill_runs
-from geartrain.testing.kill import ForkServer, Point, Scenario, play_all, points_of
+from geartrain.testing.kill import ForkServer, Make, Played, Point, Scenario, play_all, points_of
 from geartrain.testing.ledger import Ledger
 
 
@@ -139,7 +141,16 @@ def a_lost_commit(ledger: Ledger) -> Scenario:
     return _kill_runs.plain(ledger)
 
 
-BUGS = {
+def a_failed_commit_that_is_not_read_back(ledger: Ledger) -> Scenario:
+    """Take a commit that failed for one that wrote nothing."""
+    _journal._read_stored = lambda connection, entries, cause: False
+    return _kill_runs.approval(ledger)
+
+
+Bugs = dict[Make, str]
+
+# Each bug, and which check is to find it.
+BUGS: Bugs = {
     effects_before_the_append: "(9)",
     acknowledged_before_the_commit: "(1)",
     a_start_that_is_not_journalled: "(9)",
@@ -151,6 +162,9 @@ BUGS = {
     a_lost_commit: "(1)",
 }
 
+# Found only where a file operation fails and the process dies when it is told so.
+DISK_BUGS: Bugs = {a_failed_commit_that_is_not_read_back: "(1)"}
+
 
 def first_finding(bug: str, number: str, servers: Sequence[ForkServer]) -> str | None:
     """Kill the run with *bug* in it here and there until check *number* finds something; return what it found."""
@@ -159,8 +173,18 @@ def first_finding(bug: str, number: str, servers: Sequence[ForkServer]) -> str |
     kills = points_of(dry.reached[0])
     random.Random(1).shuffle(kills)
     points = [Point(scenario=name, kills=(kill,), patience_seconds=2.0) for kill in kills]
-    for played in chain([dry], play_all(points, servers)):
-        for found in played.wrong:
-            if found.startswith(number):
-                return found
-    return None
+    return _first(number, chain([dry], play_all(points, servers)))
+
+
+def first_finding_on_disk(bug: str, number: str, servers: Sequence[ForkServer]) -> str | None:
+    """Do the same with file operations that fail, and processes that die of it."""
+    name = f"planted:{bug}"
+    places = disk.faults(["eio@{k}!"], disk.operations(name, servers))
+    # The first third of the operations makes the file; commits are behind it.
+    places = places[len(places) // 3 :]
+    random.Random(1).shuffle(places)
+    return _first(number, play_all([Point(scenario=name, fault=place) for place in places], servers))
+
+
+def _first(number: str, done: Iterable[Played]) -> str | None:
+    return next((found for played in done for found in played.wrong if found.startswith(number)), None)

@@ -67,18 +67,19 @@ def test_the_harness_finds_a_planted_bug(bug, number: str, servers: Sequence[For
     assert planted.first_finding(bug.__name__, number, servers) is not None
 
 
-@pytest.mark.skipif(not disk.available(), reason="there is no gcc to build the shim with")
-def test_a_store_whose_files_fail_tells_the_truth_and_loses_nothing(tmp_path: Path) -> None:
-    library = disk.build(tmp_path)
+def test_a_store_whose_files_fail_tells_the_truth_and_loses_nothing(breaking: Sequence[ForkServer]) -> None:
     scenario = REFERENCE_RUNS[-1]
-    with disk.server(library) as one, disk.server(library) as other:
-        count = disk.operations(scenario, [one])
-        places = disk.faults([*disk.KILLS, *disk.FAULTS], count)
-        chosen = random.Random(1).sample(places, BROKEN_FILES)
+    places = disk.faults([*disk.KILLS, *disk.FAULTS], disk.operations(scenario, breaking))
+    chosen = random.Random(1).sample(places, BROKEN_FILES)
 
-        done = list(play_all([Point(scenario=scenario, fault=fault) for fault in chosen], [one, other]))
+    done = list(play_all([Point(scenario=scenario, fault=fault) for fault in chosen], breaking))
 
     assert wrong(done) == []
+
+
+@pytest.mark.parametrize(("bug", "number"), planted.DISK_BUGS.items(), ids=lambda each: getattr(each, "__name__", None))
+def test_the_harness_finds_a_bug_that_takes_a_failing_disk(bug, number: str, breaking: Sequence[ForkServer]) -> None:
+    assert planted.first_finding_on_disk(bug.__name__, number, breaking) is not None
 
 
 def test_a_command_killed_from_outside_is_resumed_and_replayed(tmp_path: Path) -> None:

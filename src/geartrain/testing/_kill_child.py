@@ -45,7 +45,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     """What one process is to do: play *scenario* in *folder*, and die at the fault point *kill* (`name:n`).
 
     *fault* is what its file operations meet, where the server was started with a shim in front of the C library
-    (`SHIM` names it): `mode@k` at the k-th, `mode@k-` from the k-th on, `mode@k-m` from the k-th to the m-th.
+    (`SHIM` names it): `mode@k` at the k-th, `mode@k-` from the k-th on, `mode@k-m` from the k-th to the m-th. With a `!`
+    behind it the process dies as soon as its client is told that something is not stored.
     """
 
     scenario: str
@@ -115,7 +116,7 @@ def _arm(fault: str) -> Callable[[], int]:
     if not fault:
         return lambda: 0
     shim = ctypes.CDLL(os.environ[SHIM])
-    mode, _, numbers = fault.partition("@")
+    mode, _, numbers = fault.rstrip("!").partition("@")
     first, dash, last = numbers.partition("-")
     end = int(last) if last else (2**40 if dash else int(first))
     shim.shim_arm(SHIM_MODES.index(mode), ctypes.c_long(int(first)), ctypes.c_long(end))
@@ -204,6 +205,8 @@ class Client:
     async def _not_stored(self, run_id: str, event_id: str, error: GeartrainError) -> None:
         what = "unknown" if isinstance(error, CommitUnknown) else "failed"
         self._ledger.write(what, run_id, id=event_id, error=str(error))
+        if self._order.fault.endswith("!"):
+            os._exit(GAVE_UP)
         await asyncio.sleep(0.05)
 
     async def _replayed(self, runtime: Runtime, snapshot: RunSnapshot) -> int:
