@@ -45,8 +45,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     """What one process is to do: play *scenario* in *folder*, and die at the fault point *kill* (`name:n`).
 
     *fault* is what its file operations meet, where the server was started with a shim in front of the C library
-    (`SHIM` names it): `mode@k` at the k-th, `mode@k-` from the k-th on, `mode@k-m` from the k-th to the m-th. With a `!`
-    behind it the process dies as soon as its client is told that something is not stored.
+    (`SHIM` names it): `mode@k` at the k-th, `mode@k-` from the k-th on, `mode@k-m` from the k-th to the m-th.
+    With a `!` behind it the process dies as soon as its client is told that something is not stored.
     """
 
     scenario: str
