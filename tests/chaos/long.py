@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -102,17 +103,24 @@ def break_files(report: Report, servers: Sequence[ForkServer], step: int) -> Non
 
 
 def kill_commands(report: Report, count: int, seed: int) -> None:
-    """Kill the command line at random moments."""
+    """Kill the command line at random moments, two at a time."""
     left: Counter[str] = Counter()
-    with tempfile.TemporaryDirectory() as folder:
-        killer = CliKiller(Path(folder), seed)
-        for number in range(1, count + 1):
-            found = killer.kill()
-            left[found.left] += 1
-            if found.wrong:
-                report.wrong += 1
-                report.say(f"WRONG seed {seed}, kill {number} after {found.seconds:.3f} s: {'; '.join(found.wrong)}")
-    report.say(f"{count} commands killed: " + "; ".join(f"{what}: {n}" for what, n in left.most_common()))
+
+    def some(part: int) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            killer = CliKiller(Path(folder), seed + part)
+            for number in range(1, count // 2 + 1):
+                found = killer.kill()
+                left[found.left] += 1
+                if found.wrong:
+                    report.wrong += 1
+                    where = f"seed {seed + part}, kill {number} after {found.seconds:.3f} s"
+                    report.say(f"WRONG {where}: {'; '.join(found.wrong)}")
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(some, range(2)))
+    total = sum(left.values())
+    report.say(f"{total} commands killed: " + "; ".join(f"{what}: {n}" for what, n in left.most_common()))
 
 
 def main() -> int:
