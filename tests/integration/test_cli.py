@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pty
@@ -22,13 +23,14 @@ import msgspec
 import pytest
 from command_processes import Command, CommandServer
 
+from geartrain.persistence.sqlite import SqliteJournal
 from geartrain.persistence.sqlite._rows import EVENT_COLUMNS, event_of, event_row
 
 pytestmark = pytest.mark.real_time
 
 # Agents of a user: what they write is noted in a file, so that "exactly once" can be counted.
 APP = '''
-import os, time
+import os, structlog, time
 from types import SimpleNamespace
 from geartrain import Agent, Allow, Ask, Budget, Deny, ScriptedModel, tool
 from geartrain.models import answer, call
@@ -37,6 +39,7 @@ from geartrain.models import answer, call
 @tool
 def note(text: str) -> str:
     """Note a text, slowly."""
+    structlog.get_logger().warning("noting", text=text)
     with open("noted.txt", "a") as file:
         file.write(text + "\\n")
     time.sleep(float(os.environ.get("NOTE_SECONDS", "0")))
@@ -68,6 +71,7 @@ agents = [
     an("two", [call("note", text="one"), call("note", text="two")], answer("both")),
     an("polite", NOTE, answer("then not"), on_denied="tell"),
     an("waiter", [call("wait", seconds=30)], answer("waited")),
+    an("again", NOTE, NOTE, answer("noted twice")),
     an("poor", [call("wait", seconds=0)], answer("rich"), budget=Budget(max_turns=1), on_budget="suspend"),
     an("rude", answer("\\x1b[31mred\\x1b[0m [bold]not bold[/bold] \\x9b2J \\u202egnorw")),
 ]
@@ -256,7 +260,7 @@ def test_a_write_that_was_killed_is_settled_by_a_person_and_never_run_again_unas
     settled = world.run("settle", run, "--done", "--text", "it is there", "--app", "app:app")
 
     assert (resumed.returncode, again.returncode) == (3, 3)
-    assert f"geartrain settle {run} --done | --run | --skip" in again.stderr
+    assert f"geartrain settle {run} --app app:app --done | --run | --skip" in again.stderr
     assert (settled.returncode, settled.stdout) == (0, "written\n")
     assert world.noted == ["hello"]
 
@@ -492,7 +496,7 @@ def test_a_run_out_of_budget_goes_on_with_a_new_one(world: World) -> None:
 
     assert run["holds"] == ["budget"]
     assert resumed.returncode == 3
-    assert f"geartrain resume {run['id']} --max-turns N" in resumed.stderr
+    assert f"geartrain resume {run['id']} --app app:app --max-turns N" in resumed.stderr
     assert (raised.returncode, raised.stdout) == (0, "rich\n")
 
 
@@ -517,6 +521,16 @@ def test_edited_arguments_are_what_runs(world: World) -> None:
 
     assert (wrong.returncode, right.returncode) == (2, 0)
     assert world.noted == ["edited"]
+
+
+def test_an_approval_that_is_remembered_is_asked_for_once(world: World) -> None:
+    once, both = world.app("again")["id"], world.app("again")["id"]
+
+    not_remembered = world.run("approve", once, "--app", "app:app")
+    remembered = world.run("approve", both, "--remember", "--app", "app:app")
+
+    assert (not_remembered.returncode, remembered.returncode) == (3, 0)
+    assert remembered.stdout == "noted twice\n"
 
 
 # Reading
@@ -748,15 +762,32 @@ def mislead(store: Path, run: str, seq: int) -> None:
     connection.close()
 
 
-def test_a_run_that_was_set_apart_is_listed_with_its_reason(world: World) -> None:
+def test_a_run_that_was_set_apart_is_listed_and_moved_no_more(world: World) -> None:
     run = world.app("writer")["id"]
-    damage(world.store, run, seq=3)
+    asyncio.run(set_apart(world.store, run, "row 3 is \x1b[31mdamaged"))
 
     cancelled = world.run("cancel", run, "--app", "app:app")
 
-    assert cancelled.returncode == 1
-    assert "damaged" in cancelled.stderr
-    assert "Traceback" not in cancelled.stderr
+    assert (cancelled.returncode, cancelled.stdout) == (1, "")
+    assert "set apart: row 3 is \\x1b[31mdamaged" in cancelled.stderr
+    assert "set apart: row 3 is \\x1b[31mdamaged" in world.run("list").stdout
+    assert "set apart: row 3 is \\x1b[31mdamaged" in world.run("show", run).stdout
+
+
+async def set_apart(store: Path, run: str, reason: str) -> None:
+    journal = await SqliteJournal.open(store)
+    await journal.mark(run, reason, now=0.0)
+    await journal.aclose()
+
+
+def test_the_log_is_written_when_it_is_asked_for_and_only_then(world: World) -> None:
+    words = ("run", "go", "--app", "app:app", "--agent", "sure", "--json", "-q")
+
+    quiet, loud = world.run(*words), world.run("--verbose", *words)
+
+    assert quiet.stderr == ""
+    assert loud.stderr == "level=warning event=noting text=hello\n"
+    assert json.loads(loud.stdout)["state"] == json.loads(quiet.stdout)["state"] == "FINISHED"
 
 
 # Bad input: one line, an exit code, no traceback
@@ -828,20 +859,47 @@ def test_every_state_is_told_as_it_is_entered(shared: World) -> None:
     assert re.fullmatch(r"r-\w+  FINISHED  \d+ turns?, \d+ calls?, [\d,]+ tokens \(.*\), \d+\.\d\d s", lines[-1])
 
 
-def test_a_reader_that_goes_away_ends_the_listing_quietly(shared: World) -> None:
-    command = f"{sys.executable} -m geartrain list --json | head -c 1"
-
-    done = subprocess.run(
-        ["/bin/sh", "-c", command],
-        cwd=shared.folder,
-        env=shared.environment,
+def in_shell(world: World, words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["/bin/sh", "-c", f"{sys.executable} -m geartrain {words}"],
+        cwd=world.folder,
+        env=world.environment,
         capture_output=True,
         text=True,
         timeout=20,
         check=False,
     )
 
+
+def test_a_reader_that_goes_away_ends_the_listing_quietly(shared: World) -> None:
+    done = in_shell(shared, "list --json | head -c 1")
+
     assert (done.stdout, done.stderr) == ("[", "")
+
+
+@pytest.mark.parametrize("closed", ["<&-", "2>&-", "<&- 2>&-"])
+def test_a_command_works_without_some_of_its_files(shared: World, closed: str) -> None:
+    done = in_shell(shared, f"list --json {closed}")
+
+    assert done.returncode == 0
+    assert len(json.loads(done.stdout)) == 3
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_a_full_disk_under_standard_output_is_named(shared: World) -> None:
+    done = in_shell(shared, "list --json > /dev/full")
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("geartrain: standard output: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_locale_without_umlauts_gets_escapes(shared: World) -> None:
+    question = "How many gears, Jörg?"
+
+    done = shared.run("run", question, "--store", str(shared.base / "l.db"), PYTHONIOENCODING="ascii")
+
+    assert done.returncode == 0, done.stderr
 
 
 def test_help_and_version_come_at_once(shared: World) -> None:

@@ -34,9 +34,10 @@ class Setting:
     app: str | None
     by: str
 
-    def named(self, place: Place) -> Path | None:
-        """Return the store's path if a later command could not find the run without it."""
-        return place.path if place.how == "named" else None
+    def options(self, place: Place) -> list[str]:
+        """Return the options that a later command needs to find the same run and the same agents."""
+        store = ["--store", str(place.path)] if place.how == "named" else []
+        return [*store, *(["--app", self.app] if self.app is not None else [])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +90,16 @@ async def start(setting: Setting, request: Request) -> int:
 def _root(root: Path) -> str:
     if not root.is_dir():
         raise OptionInvalid("--root", f"{str(root)!r} is no folder")
-    return str(root.resolve())
+    return _storable("--root", str(root.resolve()))
+
+
+def _storable(option: str, path: str) -> str:
+    """Return *path*, which is stored with the run as text."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise OptionInvalid(option, f"{path!r} is not valid text, so it cannot be stored with the run") from None
+    return path
 
 
 def _write(given: str, root: str) -> str:
@@ -104,7 +114,7 @@ def _write(given: str, root: str) -> str:
         raise OptionInvalid("--write", f"must name a file below the root, without '..', got {given!r}")
     if (Path(root) / path).is_dir():
         raise OptionInvalid("--write", f"{given!r} is a folder")
-    return str(path)
+    return _storable("--write", str(path))
 
 
 async def find(setting: Setting, given: str) -> Found:
@@ -235,7 +245,7 @@ def _chosen(setting: Setting, found: Found, call_id: str | None, kind: HoldKind,
     if len(fitting) == 1:
         return fitting[0]
     if not fitting and found.snapshot.state != RunState.SUSPENDED:
-        line = command_line("resume", run_id, setting.named(found.place))
+        line = command_line("resume", run_id, setting.options(found.place))
         setting.screen.say(f"run {run_id} is in the middle ({found.snapshot.state}); go on with it first: {line}")
     raise CallNotChosen(run_id, wanted, tuple(call.call_id for call in fitting))
 
@@ -290,7 +300,7 @@ def conclude(setting: Setting, place: Place, driven: Driven, run_id: str) -> int
     else:
         if screen.json:
             screen.print_json(snapshot)
-        line = command_line("resume", run_id, setting.named(place))
+        line = command_line("resume", run_id, setting.options(place))
         screen.say(f"geartrain: stopped in {snapshot.state}; nothing is lost, go on with: {line}")
     return 128 + driven.signal
 
@@ -304,5 +314,5 @@ def _print(setting: Setting, place: Place, snapshot: RunSnapshot) -> None:
     screen.tell(summary(snapshot), "green" if snapshot.state == RunState.FINISHED else "bold")
     for line in reasons(snapshot):
         screen.say(f"geartrain: {line}", "red")
-    for line in next_steps(snapshot, setting.named(place)):
+    for line in next_steps(snapshot, setting.options(place)):
         screen.say(line, "yellow")

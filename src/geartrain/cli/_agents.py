@@ -133,7 +133,7 @@ def _loaded(app: str, folder: Path) -> tuple[list[Agent], Policy]:
             found = getattr(found, part)
         if callable(found) and not isinstance(found, Agent) and not hasattr(found, "agents"):
             found = found()
-    except Exception as error:  # a user's code: whatever it raises is told
+    except (Exception, SystemExit) as error:  # a user's code: whatever it raises is told
         raise AppUnusable(app, f"cannot be used: {type(error).__name__}: {error}") from error
     policy = getattr(found, "policy", default_policy)
     if not callable(policy):

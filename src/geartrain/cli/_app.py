@@ -152,9 +152,13 @@ def _setting(
     from geartrain.cli._screen import Screen  # noqa: PLC0415
     from geartrain.cli._stores import Index  # noqa: PLC0415
 
+    try:
+        folder = Path.cwd()
+    except FileNotFoundError:
+        raise UsageError("the present folder is gone; change to another one") from None
     return Setting(
         screen=Screen(json=json, quiet=quiet),
-        folder=Path.cwd(),
+        folder=folder,
         index=Index(os.environ),
         store=store,
         app=app,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from geartrain.errors import UsageError
+from geartrain.errors import ResourceError, UsageError
 
 
 @dataclass(eq=False)
@@ -88,3 +88,13 @@ class CallNotChosen(UsageError):
         if not self.open_calls:
             return f"run {self.run_id!r}: {self.wanted}; no call of it is"
         return f"run {self.run_id!r}: {self.wanted}; say which: {', '.join(self.open_calls)}"
+
+
+@dataclass(eq=False)
+class OutputFailed(ResourceError):
+    """What a command has to say could not be written. What it did is done."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return f"standard output: {self.reason}; what the command did is stored, `geartrain show` tells it"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Final
 
 from geartrain.cli._text import counted, one_line, safe
@@ -26,10 +26,9 @@ def exit_code(snapshot: RunSnapshot) -> int:
     return EXIT_CODES.get(RunState(snapshot.state), FAILED)
 
 
-def command_line(command: str, run_id: str, store: Path | None, *more: str) -> str:
-    """Return the command that goes on with a run, for somebody to copy; *store* is named if it must be."""
-    words = ["geartrain", command, run_id, *more]
-    return shlex.join([*words, "--store", str(store)] if store is not None else words)
+def command_line(command: str, run_id: str, options: Sequence[str], *more: str) -> str:
+    """Return the command that goes on with a run, for somebody to copy, with the *options* that it needs."""
+    return shlex.join(["geartrain", command, run_id, *more, *options])
 
 
 def summary(snapshot: RunSnapshot) -> str:
@@ -57,35 +56,35 @@ def reasons(snapshot: RunSnapshot) -> list[str]:
     return lines
 
 
-def next_steps(snapshot: RunSnapshot, store: Path | None) -> list[str]:
+def next_steps(snapshot: RunSnapshot, options: Sequence[str]) -> list[str]:
     """Return what a suspended run waits for, and the commands that answer it."""
     if snapshot.state != RunState.SUSPENDED:
         return []
-    lines = [line for call in snapshot.waiting for line in _call_steps(call, store, len(snapshot.waiting) > 1)]
+    lines = [line for call in snapshot.waiting for line in _call_steps(call, options, len(snapshot.waiting) > 1)]
     kinds = {hold.partition("(")[0] for hold in snapshot.holds}
     if HoldKind.PAUSED in kinds:
-        lines.append(f"paused: {command_line('resume', snapshot.id, store)}")
+        lines.append(f"paused: {command_line('resume', snapshot.id, options)}")
     if HoldKind.QUARANTINED in kinds:
-        lines.append(f"quarantined: {command_line('resume', snapshot.id, store)}")
+        lines.append(f"quarantined: {command_line('resume', snapshot.id, options)}")
     if HoldKind.BUDGET in kinds:
-        lines.append(f"out of budget: {command_line('resume', snapshot.id, store, '--max-turns')} N")
+        lines.append(f"out of budget: {command_line('resume', snapshot.id, options)} --max-turns N")
     if HoldKind.INPUT in kinds and not snapshot.waiting:
-        lines.append(f"waits for input: {command_line('send', snapshot.id, store)} TEXT")
+        lines.append(f"waits for input: {command_line('send', snapshot.id, options)} TEXT")
     return lines
 
 
-def _call_steps(call: OpenCall, store: Path | None, several: bool) -> list[str]:
+def _call_steps(call: OpenCall, options: Sequence[str], several: bool) -> list[str]:
     which = [call.call_id] if several else []
     what = f"{call.call_id} {safe(call.tool)}"
     match call.waits_for:
         case HoldKind.APPROVAL:
-            approve = command_line("approve", call.run_id, store, *which)
+            approve = command_line("approve", call.run_id, options, *which)
             return [
                 f"{what} waits for approval: {approve}",
-                f"  or: {command_line('deny', call.run_id, store, *which)}",
+                f"  or: {command_line('deny', call.run_id, options, *which)}",
             ]
         case HoldKind.IN_DOUBT:
-            settle = command_line("settle", call.run_id, store, *which)
+            settle = command_line("settle", call.run_id, options, *which)
             return [f"{what} may have been done ({one_line(call.reason)}): {settle} --done | --run | --skip"]
         case _:
-            return [f"{what} waits for input: {command_line('send', call.run_id, store)} TEXT"]
+            return [f"{what} waits for input: {command_line('send', call.run_id, options)} TEXT"]

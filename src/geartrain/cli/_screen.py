@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import IO, Any
 
 import msgspec
 
+from geartrain.cli._errors import OutputFailed
 from geartrain.cli._text import safe, safe_json
 
 
@@ -21,6 +25,8 @@ class Screen:
     def __init__(self, *, json: bool = False, quiet: bool = False) -> None:
         self.json = json
         self.quiet = quiet
+        if sys.stderr is None:  # closed when the process began; `print` would take standard output instead
+            sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for as long as the process lives
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")
@@ -41,17 +47,19 @@ class Screen:
 
     def answer(self, text: str) -> None:
         """Write text to standard output."""
-        print(safe(text), flush=True)  # noqa: T201 - this is where a command prints
+        with _explained():
+            print(safe(text), flush=True)  # noqa: T201 - this is where a command prints
 
     def print_json(self, value: Any) -> None:
         """Write *value* as JSON to standard output: UTF-8, whatever the locale says."""
         text = safe_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
-        buffer = getattr(sys.stdout, "buffer", None)
-        if buffer is None:
-            sys.stdout.write(text + "\n")
-        else:
-            buffer.write(text.encode() + b"\n")
-        sys.stdout.flush()
+        with _explained():
+            buffer = getattr(sys.stdout, "buffer", None)
+            if buffer is None:
+                print(text)  # noqa: T201 - this is where a command prints
+            else:
+                buffer.write(text.encode() + b"\n")
+                sys.stdout.flush()
 
     def progress(self, text: str) -> None:
         """Show how far something long has come, in one line that the next call replaces; on a terminal only."""
@@ -65,8 +73,21 @@ class Screen:
                 _coloured(text, style)
             else:
                 print(text, file=sys.stderr, flush=True)  # noqa: T201 - this is where a command prints
-        except BrokenPipeError:
+        except OSError:  # nobody reads it, or there is no room for it; what is done goes on
             self.quiet = True
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Raise what hinders writing to standard output as an error of ours; a reader that went away ends the command."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        # What is still in the buffer would fail again when Python ends, with a message of its own.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise OutputFailed(error.strerror or str(error)) from None
 
 
 def _coloured(text: str, style: str) -> None:

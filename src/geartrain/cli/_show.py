@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from geartrain.cli._acts import Setting
@@ -12,7 +11,7 @@ from geartrain.cli._differences import differences
 from geartrain.cli._errors import AppUnusable
 from geartrain.cli._outcome import FAILED, next_steps, reasons, summary
 from geartrain.cli._screen import Screen
-from geartrain.cli._stores import find_run, store_to_read
+from geartrain.cli._stores import Place, find_run, store_to_read
 from geartrain.cli._text import one_line, safe
 from geartrain.cli._timeline import line_of, local_time, shown_time
 from geartrain.errors import FormatUnknown, GeartrainError, UsageError
@@ -27,35 +26,35 @@ _PAGE: Final = 500
 async def show(setting: Setting, given: str, *, full: bool) -> int:
     """Print one run and its timeline; return 1 if what is stored of it is damaged, else 0."""
     place, run_id = await find_run(given, setting.store, setting.folder, setting.index)
-    screen = setting.screen
+    shown = _Timeline(setting.screen, full=full)
     async with open_reader(place.path) as reader:
-        records: list[TraceRecord] = []
-        damage: GeartrainError | None = None
-        try:
-            snapshot = await reader.snapshot(run_id)
-            if not screen.json:
-                await _print_header(setting, reader, snapshot, place.path)
-        except (RunCorrupt, FormatUnknown) as error:
-            damage = error
-            screen.answer(f"run {run_id}\nstore {safe(str(place.path))}") if not screen.json else None
-        shown = _Days(screen)
+        damage = await _head(setting, reader, place, run_id)
         try:
             async for record in reader.timeline(run_id, full=full):
-                if screen.json:
-                    records.append(record)
-                else:
-                    shown.print(record, full=full)
+                shown.take(record)
         except (RunCorrupt, FormatUnknown) as error:
             damage = error
-            if not records and not shown.printed:
+            if not shown.count:
                 async for record in _raw(reader, run_id):
-                    records.append(record) if screen.json else shown.print(record, full=full)
-    if screen.json:
-        screen.print_json(records)
+                    shown.take(record)
+    shown.finish()
     if damage is not None:
-        screen.say(f"geartrain: {damage}; above is what can be read", "red")
+        setting.screen.say(f"geartrain: {damage}; above is what can be read", "red")
         return FAILED
     return 0
+
+
+async def _head(setting: Setting, reader: RunReader, place: Place, run_id: str) -> GeartrainError | None:
+    """Print how a run stands, unless JSON is wanted; return what is wrong with it if it cannot be read."""
+    try:
+        snapshot = await reader.snapshot(run_id)
+    except (RunCorrupt, FormatUnknown) as error:
+        if not setting.screen.json:
+            setting.screen.answer(f"{'run':<11}{run_id}\n{'store':<11}{place.path}")
+        return error
+    if not setting.screen.json:
+        await _print_header(setting, reader, snapshot, place)
+    return None
 
 
 async def _raw(reader: RunReader, run_id: str) -> AsyncIterator[TraceRecord]:
@@ -71,17 +70,31 @@ async def _raw(reader: RunReader, run_id: str) -> AsyncIterator[TraceRecord]:
         return
 
 
-class _Days:
-    """Prints records under the date of their day, each event's time and number once."""
+class _Timeline:
+    """Prints records under the date of their day, each event's time and number once; or keeps them, for JSON."""
 
-    def __init__(self, screen: Screen) -> None:
+    def __init__(self, screen: Screen, *, full: bool) -> None:
         self._screen = screen
+        self._full = full
+        self._kept: list[TraceRecord] = []
         self._day = ""
         self._seq = -1
-        self.printed = False
+        self.count = 0
 
-    def print(self, record: TraceRecord, *, full: bool) -> None:
-        """Print one record, and with *full* what the model saw."""
+    def take(self, record: TraceRecord) -> None:
+        """Take the next record."""
+        self.count += 1
+        if self._screen.json:
+            self._kept.append(record)
+        else:
+            self._print(record)
+
+    def finish(self) -> None:
+        """Print what was kept."""
+        if self._screen.json:
+            self._screen.print_json(self._kept)
+
+    def _print(self, record: TraceRecord) -> None:
         moment = local_time(record.ts)
         if (day := f"{moment:%Y-%m-%d %Z}") != self._day:
             self._day = day
@@ -89,8 +102,7 @@ class _Days:
         head = f"{moment:%H:%M:%S}.{moment.microsecond // 1000:03d} {record.seq:>5}"
         self._screen.answer(f"{head if record.seq != self._seq else ' ' * len(head)}  {line_of(record)}")
         self._seq = record.seq
-        self.printed = True
-        for message in record.payload.get("saw", ()) if full else ():
+        for message in record.payload.get("saw", ()) if self._full else ():
             for line in _message_lines(message):
                 self._screen.answer(f"{' ' * len(head)}    | {line}")
 
@@ -102,7 +114,7 @@ def _message_lines(message: dict[str, Any]) -> list[str]:
     return [*lines, *(f"call {call['id']} {call['tool']} {call['arguments']}" for call in message.get("calls", ()))]
 
 
-async def _print_header(setting: Setting, reader: RunReader, snapshot: RunSnapshot, store: Path) -> None:
+async def _print_header(setting: Setting, reader: RunReader, snapshot: RunSnapshot, place: Place) -> None:
     screen = setting.screen
     rows = [
         ("run", snapshot.id),
@@ -116,7 +128,7 @@ async def _print_header(setting: Setting, reader: RunReader, snapshot: RunSnapsh
         ("used", summary(snapshot).split("  ", 2)[2]),
         ("started", shown_time(snapshot.created_at)),
         ("ended" if snapshot.ended else "last event", shown_time(snapshot.updated_at)),
-        ("store", str(store)),
+        ("store", str(place.path)),
     ]
     for name, value in rows:
         if value:
@@ -126,7 +138,7 @@ async def _print_header(setting: Setting, reader: RunReader, snapshot: RunSnapsh
                 screen.answer(f"{'':<11}{line}")
     for line in await _spec_changes(setting, reader, snapshot):
         screen.answer(f"{'spec':<11}changed since: {line}")
-    for line in next_steps(snapshot, store if setting.store is not None else None):
+    for line in next_steps(snapshot, setting.options(place)):
         screen.answer(f"{'next':<11}{line}")
 
 
@@ -238,6 +250,7 @@ async def replay_all(setting: Setting) -> int:
                 line = safe(str(error))
                 reports.append({"run_id": row.id, "error": str(error)})
             if not screen.json:
+                screen.progress("")
                 screen.answer(line)
             screen.progress(f"{len(reports):,} of {total:,} runs")
     screen.progress("")

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,9 +56,11 @@ def test_the_summary_has_turns_calls_tokens_and_time() -> None:
     )
 
 
-def test_a_command_to_copy_names_the_store_only_if_it_must() -> None:
-    assert command_line("approve", "r-1", None) == "geartrain approve r-1"
-    assert command_line("deny", "r-1", Path("/a b/x.db"), "t1.c1") == "geartrain deny r-1 t1.c1 --store '/a b/x.db'"
+def test_a_command_to_copy_has_the_options_that_it_needs() -> None:
+    assert command_line("approve", "r-1", []) == "geartrain approve r-1"
+    assert (
+        command_line("deny", "r-1", ["--store", "/a b/x.db"], "t1.c1") == "geartrain deny r-1 t1.c1 --store '/a b/x.db'"
+    )
 
 
 @pytest.mark.parametrize(
@@ -85,13 +86,13 @@ def test_a_command_to_copy_names_the_store_only_if_it_must() -> None:
     ],
 )
 def test_each_hold_comes_with_the_command_that_answers_it(fields: dict[str, Any], lines: list[str]) -> None:
-    assert next_steps(snapshot(**fields), None) == lines
+    assert next_steps(snapshot(**fields), []) == lines
 
 
 def test_one_of_several_calls_is_named_in_its_command() -> None:
     two = (open_call("approval"), open_call("approval", "t1.c2"))
 
-    lines = next_steps(snapshot(waiting=two, holds=("approval(t1.c1)", "approval(t1.c2)")), None)
+    lines = next_steps(snapshot(waiting=two, holds=("approval(t1.c1)", "approval(t1.c2)")), [])
 
     assert lines[2] == "t1.c2 note waits for approval: geartrain approve r-1 t1.c2"
 
