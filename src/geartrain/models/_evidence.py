@@ -15,10 +15,17 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+from geartrain.models._echo import repeats
+from geartrain.models._fences import fenced
 from geartrain.models._observed import Seen
 from geartrain.models._question import Aim, Question, Term
+from geartrain.models._standing import about_tests, file_factor, is_prose, is_test
 from geartrain.models._syntax import is_definition, title_of
-from geartrain.models._words import forms, parts, stem, word_set
+from geartrain.models._words import forms, parts, stem
+
+# A name of more words is a sentence, as tests have them: it says what is so, and defines nothing that was asked for.
+NAME_WORDS_MAX: Final = 6
+_FENCED_FACTOR: Final = 0.3
 
 # How far apart two terms may stand and still meet, and what the distance costs.
 REACH_LINES: Final = 5
@@ -78,7 +85,6 @@ _IMPORT: Final = re.compile(r"^\s*(?:from\s+\S+\s+import\b|import\b|#\s*include\
 _HEADING: Final = re.compile(
     r"^(?:#{1,6}\s+\S|={1,5}\s+\S|(?:chapter|part|book|section)\s+[\divxlc]+\b)", re.IGNORECASE
 )
-_PROSE_ENDINGS: Final = word_set("md rst txt text adoc org tex")
 # An assignment in a function's body.
 _STATEMENT: Final = re.compile(r"^(?: {8}|\t\t)\s*[\w.]+ = ")
 # An attribute or a key of its own name, at the margin or in a class; what begins empty says nothing.
@@ -104,27 +110,6 @@ _KINDS: Final = (
     (Kind.ASSIGNMENT, _ASSIGNMENT),
 )
 
-# Files that rather repeat than say it.
-_FILE_FACTORS: Final = (
-    (
-        re.compile(
-            r"(?:^|/)(?:tests?|testing|spec|__tests__|fixtures?|testdata)/|(?:^|/)(?:test_[^/]*|[^/]*_test|[^/]*\.test|[^/]*\.spec|conftest)\.\w+$"
-        ),
-        0.35,
-    ),
-    (re.compile(r"(?:^|/)(?:_?vendor(?:ed)?|node_modules|third_party|dist|build|extern(?:al)?)/|\.min\.\w+$"), 0.25),
-    (
-        re.compile(
-            r"(?:^|/)(?:change(?:log|s)?|history|news|release[-_ ]?notes)\b[^/]*$|(?:^|/)(?:changes|news)/",
-            re.IGNORECASE,
-        ),
-        0.4,
-    ),
-    (re.compile(r"\.(?:lock|map|svg|po|pot|csv|json|xml)$"), 0.4),
-    (re.compile(r"(?:^|/)(?:examples?|samples?|demos?|benchmarks?)/"), 0.6),
-    (re.compile(r"\.pyi$"), 0.6),
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -138,12 +123,6 @@ class Finding:
     terms: frozenset[str]
 
 
-def is_prose(path: str) -> bool:
-    """Say whether *path* names a plain text."""
-    ending = path.rpartition(".")[2].lower() if "." in path.rpartition("/")[2] else ""
-    return ending in _PROSE_ENDINGS or (not ending and not path.rpartition("/")[2].lower().endswith("makefile"))
-
-
 def kind_of(path: str, text: str) -> Kind:
     """Return what the line *text* of *path* looks like."""
     if is_prose(path):
@@ -152,17 +131,6 @@ def kind_of(path: str, text: str) -> Kind:
     if is_definition(path, text) and not _IMPORT.match(text):
         return Kind.DEFINITION
     return next((kind for kind, pattern in _KINDS if pattern.search(text)), Kind.PLAIN)
-
-
-def file_factor(path: str, question: Question) -> float:
-    """Return how much what stands in *path* counts."""
-    wanted = forms(question.text)
-    factor = 1.0
-    for pattern, weight in _FILE_FACTORS:
-        found = pattern.search(path)
-        if found and wanted.isdisjoint(forms(found.group())):
-            factor = min(factor, weight)
-    return factor
 
 
 def strength(term: Term, text: str, found: frozenset[str]) -> float:
@@ -254,10 +222,14 @@ def _ranked_lines(
     factor: float,
 ) -> Iterable[Finding]:
     soft = {term.word for term in question.terms if term.soft}
+    examples = fenced(lines) if is_prose(path) else frozenset[int]()
     wanted = frozenset(form for term in question.strong for form in term.forms)
     for number, text in lines.items():
         here = matched[path, number]
         if not here.keys() - soft and not (here and soft == weights.keys()):
+            continue
+        kind = kind_of(path, text)
+        if kind is not Kind.HEADING and repeats(text, question.echoes):
             continue
         met = dict(here)
         for distance in range(1, REACH_LINES + 1):
@@ -268,7 +240,8 @@ def _ranked_lines(
         inside = {word for term in met if " " in term for word in term.split()}
         said = sum(weights[word] * value for word, value in met.items() if word not in inside)
         coverage = len(met) / len(weights)
-        kind = kind_of(path, text)
+        if kind is Kind.DEFINITION and is_test(path) and not about_tests(question):
+            kind = Kind.PLAIN
         score = said * (0.5 + coverage) * WEIGHTS[kind] * _preference(question, kind, text) * factor
         if kind in {Kind.DEFINITION, Kind.CONSTANT}:
             score *= _named(question, path, text)
@@ -276,6 +249,8 @@ def _ranked_lines(
             score *= 1.0 + 0.8 * _share(text.partition(":")[0].partition("=")[0], wanted)
         if SAYS_ITSELF.match(text):
             score *= 0.4
+        if number in examples:
+            score *= _FENCED_FACTOR
         yield Finding(path, number, text, kind, score, frozenset(met))
 
 
@@ -289,7 +264,7 @@ def _named(question: Question, path: str, text: str) -> float:
     """Return how much a definition counts: more, the more of its name is what was asked for."""
     name = title_of(path, text)
     words = parts(name)
-    if not words:
+    if not words or len(words) > NAME_WORDS_MAX:
         return 1.0
     found = forms(name)
     single = [term for term in question.strong if " " not in term.word]

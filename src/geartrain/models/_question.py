@@ -31,7 +31,16 @@ class Aim(StrEnum):
     FILES = "files"
     WHY = "why"
     AMOUNT = "amount"
+    SETTINGS = "settings"
+    TESTS = "tests"
+    INSTALL = "install"
+    RUN = "run"
+    LICENCE = "licence"
+    NEEDS = "needs"
 
+
+# How a project is worked with: what its texts say for strangers, not what its code says.
+PRACTICES: Final = frozenset({Aim.TESTS, Aim.INSTALL, Aim.RUN, Aim.LICENCE, Aim.NEEDS})
 
 _THINGS: Final = (
     r"(?:project|package|library|code ?base|code|repo(?:sitory)?|program|folder|directory|files|texts|notes|here)?"
@@ -40,7 +49,33 @@ _TELL: Final = r"\b(?:what (?:does|do|is|are)|describe|explain|summari[sz]e|over
 _HERE: Final = rf"\b(?:this|these|the|here)\b ?(?:whole )?{_THINGS}"
 _RAISING: Final = r"\b(?:exceptions?|errors?)\b.{0,60}\b(?:raise[sd]?|throw[sn]?|occur)\b"
 _CALLING: Final = r"\b(?:calls?|uses?|invokes?|called|used|invoked)\b"
+_VALUES: Final = (
+    r"(?:limits?|settings?|options?|defaults?|constants?|thresholds?|configurations?|parameters?|bounds|"
+    r"time-?outs?|environment variables|default values?)"
+)
+_SETTING: Final = (
+    rf"\b(?:which|what|list|show)\b(?: \w+){{0,5}} {_VALUES}\b|\bhow\b.{{0,30}}\bconfigured?\b|"
+    rf"\b{_VALUES} (?:does|do|are|can|is) (?:it|there|this|they|the|i|you|we)\b"
+)
+_TESTING: Final = (
+    r"\bhow\b.{0,40}\b(?:tests?|tested|testing)\b|\b(?:what|which|are there|any) (?:\w+ ){0,2}tests?\b|"
+    r"\btest (?:suite|strategy|command)\b|\bis (?:it|this|the \w+|this \w+) (?:well )?tested\b"
+)
+_RUNNING: Final = (
+    r"\bhow\b.{0,30}\b(?:run|start|launch|try|use) (?:it|this|the (?:project|program|app|server|thing))\b|"
+    r"\b(?:get|getting) started\b|\bquick ?start\b|\bhow (?:is|can) (?:it|this) (?:be )?(?:used|run|started)\b"
+)
+_NEEDING: Final = (
+    r"\bdependenc(?:y|ies)\b|\bdepends? on\b|\b(?:python|node|java|go|rust) version\b|\brequirements\b|"
+    r"\bversions? of (?:python|node|java)\b|\bwhat does (?:it|this(?: \w+)?|the \w+) (?:need|require)\b"
+)
 _AIMS: Final = (
+    (Aim.SETTINGS, _SETTING),
+    (Aim.TESTS, _TESTING),
+    (Aim.INSTALL, r"\binstall(?:ed|ation|ing)?\b|\bset (?:it |this )?up\b"),
+    (Aim.RUN, _RUNNING),
+    (Aim.LICENCE, r"\blicen[cs]ed?\b"),
+    (Aim.NEEDS, _NEEDING),
     (Aim.OVERVIEW, rf"{_TELL}.{{0,20}}?{_HERE}(?: (?:do|about|for|good for|contain))?\s*(?:[?.!]|$)"),
     (Aim.OVERVIEW, r"\bwhat (?:is|are|does) \w+ (?:about|for)\b|\boverview\b|\bpurpose of (?:this|the)\b"),
     (Aim.WHERE, r"\bwhere\b|\bwhich (?:files?|modules?|places?|parts?)\b|\bin what file"),
@@ -98,6 +133,15 @@ _FILE_ENDINGS: Final = word_set(
 )
 
 
+# Words of questions about the work with a project; any other makes the question one about something in it.
+_PRACTICAL: Final = re.compile(
+    r"(?:(?:unit |automatic )?test\w*|suite|strategy|command|run\w*|start\w*|launch\w*|install\w*|set|setup|terms|"
+    r"licen[cs]ed?|dependenc\w+|depend\w*|need\w*|requir\w+|version\w*|python|node|quick ?start|quick|try|under|free|"
+    r"well| )+"
+)
+_POINTS_BACK: Final = re.compile(r"\b(?:it|its|they|them|their|these|those)\b", re.IGNORECASE)
+
+
 @dataclass(frozen=True, slots=True)
 class Term:
     """One thing to look for. `forms` are compared with `words.forms`.
@@ -133,6 +177,12 @@ class Question:
     names: tuple[str, ...]
     paths: tuple[str, ...]
     subject: str = ""
+    echoes: tuple[str, ...] = ()
+
+    @property
+    def practice(self) -> Aim | None:
+        """What the question wants to know of how the project is worked with; None if it is about something else."""
+        return next((aim for aim in Aim if aim in self.aims and aim in PRACTICES), None)
 
     @property
     def strong(self) -> tuple[Term, ...]:
@@ -147,11 +197,18 @@ class Question:
 
     def following(self, earlier: Question | None) -> Question:
         """Return this question with the terms of *earlier*, if it has none of its own ("and where is it used?")."""
-        if earlier is None or any(not term.soft for term in self.terms) or self.paths or self.aims == {Aim.OVERVIEW}:
+        if earlier is None or earlier.practice or self.paths or self.practice or self.aims & {Aim.OVERVIEW, Aim.FILES}:
             return self
+        own = [term for term in self.terms if not term.soft]
+        points_back = bool(_POINTS_BACK.search(self.text)) and not self.names
+        if (own and not points_back) or (own and not any(not term.soft for term in earlier.terms)):
+            return self
+        taken = tuple(
+            replace(term, weight=term.weight * 0.8) if own else term for term in earlier.terms if not term.soft
+        )
         return replace(
             self,
-            terms=(*earlier.terms, *self.terms)[:TERMS_MAX],
+            terms=(*self.terms, *taken)[:TERMS_MAX] if own else (*taken, *self.terms)[:TERMS_MAX],
             names=self.names or earlier.names,
             paths=earlier.paths,
             subject=self.subject or earlier.subject,
@@ -175,6 +232,10 @@ def analyse(text: str) -> Question:
         terms = tuple(replace(term, weight=1.0) if term.word.startswith("default") else term for term in terms)
     if Aim.OVERVIEW in aims and any(not term.soft for term in terms):
         aims -= {Aim.OVERVIEW}
+    if any(not term.soft and not _PRACTICAL.fullmatch(term.word) for term in terms) or names:
+        aims -= PRACTICES
+    if aims & PRACTICES:
+        aims -= {Aim.SETTINGS, Aim.OVERVIEW}
     return Question(text=text, aims=aims, terms=terms, names=names, paths=paths, subject=subject.rpartition(".")[2])
 
 

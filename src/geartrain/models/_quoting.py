@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-from geartrain.models._evidence import is_prose
 from geartrain.models._question import Question
+from geartrain.models._standing import is_prose
 
 QUOTE_CHARS_MAX: Final = 240
 
@@ -42,20 +42,33 @@ class Section:
     snippet: tuple[Citation, ...] = ()
 
 
-def rendered(section: Section) -> str:
-    """Return the section as Markdown."""
-    lines = [section.summary]
-    if section.snippet:
-        first, last = section.snippet[0], section.snippet[-1]
-        numbered = (f"{one.line}: {one.text}".rstrip() for one in section.snippet)
-        lines += ["", f"From `{first.path}`, lines {first.line} to {last.line}:", "", "~~~", *numbered, "~~~"]
-    for path, group in groupby(section.citations, key=lambda citation: citation.path):
+def rendered(sections: Sequence[Section], titles: Sequence[str]) -> str:
+    """Return the sections as Markdown: first what each says, then what it rests on, under its title."""
+    lines = ["\n\n".join(section.summary for section in sections if section.summary)]
+    cited: set[str] = set()
+    for section, title in zip(sections, titles, strict=True):
+        # What stands under one part is not shown again under the next.
+        fresh = [citation for citation in section.citations if citation.place not in cited]
+        cited.update(citation.place for citation in fresh)
+        if len(sections) > 1 and (fresh or section.snippet):
+            lines += ["", f"### {title}"]
+        lines += _findings(section, fresh)
+    return "\n".join(lines)
+
+
+def _findings(section: Section, citations: Sequence[Citation]) -> list[str]:
+    lines: list[str] = []
+    for path, group in groupby(citations, key=lambda citation: citation.path):
         lines += ["", f"**{path}**", ""]
         for citation in group:
             note = f" ({citation.note})" if citation.note else ""
             documented_as = f" — {citation.documented}" if citation.documented else ""
             lines.append(f"- `{citation.place}`{note}: {quoted(citation.text, is_prose(path))}{documented_as}")
-    return "\n".join(lines)
+    if section.snippet:
+        first, last = section.snippet[0], section.snippet[-1]
+        numbered = (f"{one.line}: {one.text}".rstrip() for one in section.snippet)
+        lines += ["", f"From `{first.path}`, lines {first.line} to {last.line}:", "", "~~~", *numbered, "~~~"]
+    return lines
 
 
 def quoted(text: str, prose: bool = False) -> str:

@@ -11,12 +11,18 @@ from collections.abc import Callable, Iterable, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from geartrain.models._evidence import SAYS_ITSELF, Finding, Kind, file_factor, is_prose, kind_of, rank, strength
+from geartrain.models._answer_names import callers, exceptions
+from geartrain.models._answer_practice import practice_section
+from geartrain.models._answer_values import values_section
+from geartrain.models._answer_whole import about_file, contents, files, overview
+from geartrain.models._citing import by_file, citation
+from geartrain.models._evidence import Finding, Kind, rank, strength
 from geartrain.models._observed import Seen
 from geartrain.models._question import Aim, Question
-from geartrain.models._quoting import QUOTE_CHARS_MAX, Citation, Section, bare, counted, excerpt, joined, sentence, some
-from geartrain.models._scope import body, definition_of, documented, enclosing, indent
-from geartrain.models._syntax import is_definition, title_of
+from geartrain.models._quoting import QUOTE_CHARS_MAX, Citation, Section, counted, excerpt, joined, sentence
+from geartrain.models._scope import body, definition_of, documented
+from geartrain.models._standing import file_factor, is_prose
+from geartrain.models._syntax import title_of
 from geartrain.models._words import forms
 
 CITATIONS_MAX: Final = 12
@@ -46,9 +52,14 @@ _LITERAL_DEFAULT: Final = re.compile(
 def section_for(question: Question, seen: Seen) -> Section:
     """Return what is known about *question*."""
     if question.about_file:
-        section = _about_file(question, seen)
+        section = about_file(question, seen)
         if section is not None:
             return section
+    section = practice_section(question, seen)
+    if section is None and Aim.SETTINGS in question.aims:
+        section = values_section(question, seen)
+    if section is not None:
+        return section
     for aim, compose in _COMPOSERS.items():
         if aim in question.aims:
             section = compose(question, seen)
@@ -61,17 +72,15 @@ def _general(question: Question, seen: Seen) -> Section | None:
     chosen = _chosen(question, rank(question, seen))
     if not chosen:
         return None
-    citations = _by_file(_cited(question, seen, chosen))
+    citations = by_file(_cited(question, seen, chosen))
     missing = _missing_sentence(question, seen)
     if all(is_prose(finding.path) for finding in chosen[:3]):
-        citations = _by_file([*citations, *_completing(question, seen, chosen)])
+        citations = by_file([*citations, *_completing(question, seen, chosen)])
         return Section(f"{_prose_summary(question, chosen)} {missing}".rstrip(), citations)
     sentences = [_definition_sentence(question, seen, chosen)]
     if Aim.WHERE in question.aims or not sentences[0]:
         sentences.insert(0, _place_sentence(question, chosen))
-    if Aim.DEFAULTS in question.aims:
-        sentences.append(_defaults_sentence(question, seen, chosen))
-    elif Aim.AMOUNT in question.aims:
+    if question.aims & {Aim.AMOUNT, Aim.DEFAULTS}:
         sentences.insert(0, _values_sentence(question, chosen))
     return Section(" ".join(filter(None, [*sentences, missing])), citations, _snippet(question, seen, chosen[0]))
 
@@ -99,7 +108,7 @@ def _completing(question: Question, seen: Seen, chosen: Sequence[Finding]) -> It
         for number in wanted:
             if lines.get(number, "").strip() and (finding.path, number) not in shown:
                 shown.add((finding.path, number))
-                yield _citation(question, seen, finding.path, number)
+                yield citation(question, seen, finding.path, number)
 
 
 def _snippet(question: Question, seen: Seen, finding: Finding) -> tuple[Citation, ...]:
@@ -143,25 +152,7 @@ def _chosen(question: Question, findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _cited(question: Question, seen: Seen, findings: Iterable[Finding]) -> list[Citation]:
-    return [_citation(question, seen, finding.path, finding.line) for finding in findings]
-
-
-def _citation(question: Question, seen: Seen, path: str, line: int, note: str = "") -> Citation:
-    lines = seen.lines[path]
-    if not note and not is_prose(path):
-        inside = enclosing(path, lines, line)
-        note = f"in `{inside}`" if inside else ""
-    said = documented(lines, line) if is_definition(path, lines[line]) else None
-    said_of_it = f"{sentence(said[1])} (line {said[0]})" if said else ""
-    return Citation(path, line, excerpt(lines[line], question), note, said_of_it)
-
-
-def _by_file(citations: Iterable[Citation]) -> tuple[Citation, ...]:
-    """Return the citations with those of one file together, files in order of their best, lines in order."""
-    files: dict[str, list[Citation]] = {}
-    for citation in citations:
-        files.setdefault(citation.path, []).append(citation)
-    return tuple(one for group in files.values() for one in sorted(group, key=lambda citation: citation.line))
+    return [citation(question, seen, finding.path, finding.line) for finding in findings]
 
 
 def _subject_of(question: Question) -> str:
@@ -211,39 +202,6 @@ def _definition_sentence(question: Question, seen: Seen, chosen: Sequence[Findin
     return said
 
 
-def _defaults_sentence(question: Question, seen: Seen, chosen: Sequence[Finding]) -> str:
-    """Return the defaults that the shown lines state, as values or in words, in the order of the findings."""
-    wanted = [term for term in question.strong if not term.word.startswith("default")]
-    words = {piece[:4] for term in wanted for piece in re.findall(r"[a-z]+", term.word.lower())}
-    shown: dict[str, str] = {}
-    first = chosen[0]
-    if _HAS_ATTRIBUTES.match(first.text) and any(strength(t, first.text, forms(first.text)) == 1 for t in wanted):
-        shown.update(_attribute_defaults(seen, first))
-    for finding in chosen:
-        place = f"`{finding.path}:{finding.line}`"
-        if _IN_WORDS.search(finding.text):
-            shown.setdefault(f"“{excerpt(finding.text, question)}”", place)
-        elif not _STATEMENT.match(finding.text) and not SAYS_ITSELF.match(finding.text):
-            values = (match.group().strip() for match in _LITERAL_DEFAULT.finditer(finding.text))
-            for text in values:
-                if any(word in text.lower() for word in words):
-                    shown.setdefault(f"`{text}`", place)
-    if not shown:
-        return "No line that was read states a default as a plain value."
-    stated = [f"{text} ({place})" for text, place in list(shown.items())[:_DEFAULTS_MAX]]
-    return f"Defaults stated there: {joined(stated)}."
-
-
-def _attribute_defaults(seen: Seen, finding: Finding) -> Iterable[tuple[str, str]]:
-    """Yield the values that a class gives to its attributes, with their places."""
-    inside = list(body(seen.lines[finding.path], finding.line))[1:_ATTRIBUTE_LINES_MAX]
-    margin = min((indent(text) for _, text in inside if text.strip()), default=0)
-    for number, text in inside:
-        match = _LITERAL_DEFAULT.match(text.strip())
-        if match and indent(text) == margin:
-            yield f"`{match.group().strip()}`", f"`{finding.path}:{number}`"
-
-
 def _values_sentence(question: Question, chosen: Sequence[Finding]) -> str:
     constants = [f for f in chosen[:5] if f.kind is Kind.CONSTANT and re.search(r"\d", f.text)]
     shown = [f"`{excerpt(f.text, question)}` (`{f.path}:{f.line}`)" for f in constants]
@@ -259,159 +217,17 @@ def _prose_summary(question: Question, chosen: Sequence[Finding]) -> str:
     return f"{lead} The closest line: “{excerpt(best.text, question)}” (`{best.path}:{best.line}`)."
 
 
-def _exceptions(question: Question, seen: Seen) -> Section | None:
-    name = question.subject or (question.names[0] if question.names else "")
-    place = definition_of(name, seen, lambda path: file_factor(path, question)) if name else None
-    if place is None:
-        return None
-    path, start = place
-    lines = seen.lines[path]
-    inside = list(body(lines, start))
-    raised: dict[str, list[int]] = {}
-    for number, text in inside:
-        found = re.search(r"(?:^\s*|[;{:)]\s*)(?:raise|throw(?:\s+new)?)\s+([A-Za-z_]\w*(?:\.\w+)*)", text)
-        if found:
-            raised.setdefault(found.group(1), []).append(number)
-    span = f"`{path}`, lines {start} to {inside[-1][0]}"
-    citations = [_citation(question, seen, path, start, "definition")]
-    for numbers in raised.values():
-        citations += [_citation(question, seen, path, number) for number in numbers[:3]]
-    for error in raised:
-        defined = definition_of(error.rpartition(".")[2], seen, lambda _: 1.0)
-        if defined:
-            citations.append(_citation(question, seen, *defined, "definition of the exception"))
-    if not raised:
-        summary = f"`{name}` has no `raise` or `throw` of its own in what was read of it ({span})."
-    else:
-        names = joined([f"`{error}`" for error in raised])
-        summary = f"`{name}` raises {names} ({span}). What the functions raise that it calls is not counted."
-    return Section(summary, _by_file(citations[:CITATIONS_MAX]))
-
-
-def _callers(question: Question, seen: Seen) -> Section | None:
-    name = question.subject or (question.names[0] if question.names else "")
-    if not name:
-        return None
-    call, word = re.compile(rf"\b{re.escape(name)}\s*\("), re.compile(rf"\b{re.escape(name)}\b")
-    calls: list[tuple[float, str, int]] = []
-    uses: list[tuple[float, str, int]] = []
-    for path, lines in seen.lines.items():
-        factor = -file_factor(path, question)
-        for number, text in lines.items():
-            defines = is_definition(path, text) and title_of(path, text) == name
-            if not word.search(text) or defines:
-                continue
-            plain = kind_of(path, text) not in {Kind.COMMENT, Kind.PROSE, Kind.HEADING}
-            (calls if call.search(text) and plain else uses).append((factor, path, number))
-    shown = sorted(calls) or sorted(uses)
-    if not shown:
-        return None
-    files = list(dict.fromkeys(path for _, path, _ in shown))
-    what = "called" if calls else "mentioned, but not called with parentheses,"
-    where = joined([f"`{path}`" for path in files[:4]])
-    more = f" and {len(files) - 4} more files" if len(files) > 4 else ""
-    lines_word = "line" if len(shown) == 1 else "lines"
-    summary = f"`{name}` is {what} on {len(shown)} {lines_word} found: in {where}{more}."
-    place = definition_of(name, seen, lambda path: file_factor(path, question))
-    citations = [_citation(question, seen, *place, "definition")] if place else []
-    citations += [_citation(question, seen, path, number) for _, path, number in shown]
-    return Section(summary, _by_file(citations[:CITATIONS_MAX]))
-
-
-def _about_file(question: Question, seen: Seen) -> Section | None:
-    """Return what a file says of itself, how long it is, and what it defines."""
-    path = next((known for known in seen.read if any(_same_file(known, wanted) for wanted in question.paths)), None)
-    lines = seen.lines.get(path, {}) if path else {}
-    if path is None or not lines:
-        return None
-    sentences = []
-    length = seen.lengths.get(path)
-    if length is not None:
-        sentences.append(f"`{path}` has {counted(length, 'line')}.")
-    elif path in seen.sizes:
-        sentences.append(f"`{path}` has {seen.sizes[path]} bytes.")
-    citations = []
-    opening = _opening(path, lines)
-    if opening is not None:
-        citations.append(_citation(question, seen, path, opening))
-        sentences.append(f"In its own words: {sentence(bare(lines[opening].strip()))} (`{path}:{opening}`).")
-    defined = [n for n, text in sorted(lines.items()) if kind_of(path, text) in {Kind.DEFINITION, Kind.HEADING}]
-    margin = [number for number in defined if not lines[number][:1].isspace()] or defined
-    citations += [_citation(question, seen, path, number) for number in margin]
-    return Section(" ".join(sentences) or f"`{path}` was read.", tuple(citations[:CITATIONS_MAX]))
-
-
-def _same_file(known: str, wanted: str) -> bool:
-    return known == wanted or known.endswith("/" + wanted)
-
-
-def _overview(question: Question, seen: Seen) -> Section | None:
-    citations: list[Citation] = []
-    for path in _in_reading_order(seen):
-        line = _opening(path, seen.lines[path])
-        if line is not None:
-            citations.append(_citation(question, seen, path, line))
-    if not citations:
-        return _files(question, seen)
-    first = citations[0]
-    summary = f"In its own words: {sentence(bare(first.text))} (`{first.place}`). {_contents(seen)}"
-    return Section(summary, tuple(citations[:CITATIONS_MAX]))
-
-
-def _in_reading_order(seen: Seen) -> list[str]:
-    read = [path for path in seen.lines if path in seen.read]
-    return sorted(read, key=lambda path: (not path.lower().rpartition("/")[2].startswith("readme"), path.count("/")))
-
-
-def _opening(path: str, lines: dict[int, str]) -> int | None:
-    """Return the line in which a file says what it is: the first real sentence of a text, docstring or comment."""
-    in_comment = False
-    for number in range(1, max(lines, default=0) + 1):
-        text = lines.get(number, "").strip()
-        comment = text.startswith(('"""', "'''", 'r"""', "//", "/*", "*", "description"))
-        if '"""' in text or "/*" in text:
-            in_comment = not in_comment or text.count('"""') == 2
-        words = re.findall(r"[A-Za-z]{2,}", text)
-        badge = text.startswith(("[!", "![", "<", "#!", "# -*-", "=", "--", "|", "Copyright"))
-        if len(words) < (2 if comment and number < 4 else 4) or badge or text.startswith("#"):
-            continue
-        if is_prose(path) or comment or in_comment:
-            return number
-    return None
-
-
-def _contents(seen: Seen) -> str:
-    top_folders = sorted(folder for folder in seen.folders if "/" not in folder and not _HIDDEN.search(folder))
-    top_files = sorted(path for path in seen.files if "/" not in path)
-    pieces = []
-    if top_folders:
-        pieces.append(f"{counted(len(top_folders), 'folder')} ({some(top_folders)})")
-    if top_files:
-        pieces.append(f"{counted(len(top_files), 'file')} ({some(top_files)})")
-    return f"At the top there are {' and '.join(pieces)}." if pieces else ""
-
-
-def _files(question: Question, seen: Seen) -> Section | None:
-    del question
-    folders = [f"- `{folder}/`" for folder in sorted(seen.folders) if not _HIDDEN.search(folder)]
-    names = [*folders, *(f"- `{path}`" for path in sorted(seen.files))]
-    if not names:
-        return None
-    more = [f"- and {len(names) - _NAMES_MAX} more"] if len(names) > _NAMES_MAX else []
-    return Section("\n".join([_contents(seen), "", *names[:_NAMES_MAX], *more]))
-
-
 def _nothing(question: Question, seen: Seen) -> Section:
     looked = ", ".join(f"“{term.word}”" for term in question.strong[:6]) or "anything to look for"
-    there = _contents(seen) or "No file was seen."
+    there = contents(seen) or "No file was seen."
     return Section(f"Nothing was found for this question. Searched for: {looked}. {there}")
 
 
 _COMPOSERS: Final = MappingProxyType[Aim, Callable[[Question, Seen], Section | None]](
     {
-        Aim.OVERVIEW: _overview,
-        Aim.FILES: _files,
-        Aim.EXCEPTIONS: _exceptions,
-        Aim.CALLERS: _callers,
+        Aim.OVERVIEW: overview,
+        Aim.FILES: files,
+        Aim.EXCEPTIONS: exceptions,
+        Aim.CALLERS: callers,
     }
 )

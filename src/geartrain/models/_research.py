@@ -10,15 +10,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain, zip_longest
 from typing import Final
 
 from geartrain.machine import RequestedCall
-from geartrain.models._evidence import CAPITALS, Finding, Kind, file_factor, is_prose, rank, strength
+from geartrain.models._evidence import CAPITALS, Finding, Kind, rank, strength
 from geartrain.models._observed import Seen
+from geartrain.models._practice import TABLE, standing
 from geartrain.models._question import Aim, Question, Term
 from geartrain.models._scope import definition_of
+from geartrain.models._standing import FRONT_FILES, file_factor, is_prose
 from geartrain.models._syntax import title_of
 from geartrain.models._toolbox import Role, Toolbox
+from geartrain.models._values import topics, value_files
 from geartrain.models._words import forms
 
 CALLS_MAX: Final = 8
@@ -40,12 +44,11 @@ _DEFINES: Final = (
 )
 # How a value begins that a reader can take as it stands.
 _LITERAL: Final = r"(?:[-+\d\"'(]|none\b|null\b|true\b|false\b|\w+_\w)"
+_CLASS: Final = re.compile(r"^(?:export |public |pub )*(?:class|struct|interface|typedef struct|type)\s+\w")
+_SETS: Final = re.compile(r"(?:Config|Settings|Options|Limits|Defaults)\b")
+# Below that, a file is a test, a copy or a history.
+_FACTOR_MIN: Final = 0.4
 _SOURCE_FOLDERS: Final = ("src", "lib", "source", "app", "pkg", "cmd", "internal", "docs", "notes")
-_FRONT_FILES: Final = re.compile(
-    r"(?:^|/)(?:readme[^/]*|__init__\.py|__main__\.py|pyproject\.toml|package\.json|cargo\.toml|go\.mod|"
-    r"(?:index|main|mod|lib|doc)\.\w+|(?:index|overview|about|introduction|contents)[^/]*)$",
-    re.IGNORECASE,
-)
 # Texts that say nothing of what they lie beside.
 _NO_TEXTS: Final = re.compile(
     r"(?:^|/)(?:licen[cs]e|copying|notice|constraints|requirements)[^/]*$|(?:^|/)\.", re.IGNORECASE
@@ -65,12 +68,14 @@ class Situation:
         """Return a call that reads *count* lines of *path* from *start* on."""
         return self.box.call(Role.READ, path=path, start=max(1, start), count=count)
 
-    def search(self, pattern: str, results: int) -> RequestedCall | None:
-        """Return a call that searches for *pattern*, whatever the case."""
-        call = self.box.call(Role.SEARCH, pattern=pattern, results=results, ignore_case=True)
+    def search(self, pattern: str, results: int, **within: str) -> RequestedCall | None:
+        """Return a call that searches for *pattern*, whatever the case; None if it cannot be kept *within* that."""
+        if any(not self.box.takes(Role.SEARCH, meant) for meant in within):
+            return None
+        call = self.box.call(Role.SEARCH, pattern=pattern, results=results, ignore_case=True, **within)
         if call is None or "ignore_case" in call.arguments or "case_insensitive" in call.arguments:
             return call
-        return self.box.call(Role.SEARCH, pattern=f"(?i){pattern}", results=results)
+        return self.box.call(Role.SEARCH, pattern=f"(?i){pattern}", results=results, **within)
 
 
 Planned = Iterator[RequestedCall | None]
@@ -87,29 +92,32 @@ def next_calls(
         box: The tools.
         made: Tool and arguments of each call that was made.
     """
+    waiting = [
+        fresh
+        for question, stage in questions
+        for fresh in [_first_fresh(Situation(question, seen, box), stage, made)]
+        if fresh
+    ]
+    # In turns, so that of many parts each gets its best calls.
     calls: dict[tuple[str, str], RequestedCall] = {}
-    open_questions = list(questions)
-    for question, stage in open_questions:
-        room = CALLS_MAX // len(open_questions)
-        for later in range(stage, STAGES):
-            fresh = _fresh(_STAGES[later](Situation(question, seen, box)), made | calls.keys(), room)
-            if fresh:
-                calls.update(fresh)
-                break
+    for call in chain.from_iterable(zip_longest(*waiting)):
+        if call is not None and len(calls) < CALLS_MAX:
+            calls.setdefault((call.tool, call.arguments), call)
     return tuple(calls.values())
 
 
-def _fresh(
-    planned: Iterable[RequestedCall | None], made: frozenset[tuple[str, str]] | set[tuple[str, str]], room: int
-) -> dict[tuple[str, str], RequestedCall]:
-    fresh: dict[tuple[str, str], RequestedCall] = {}
-    for call in planned:
-        if call is None or (call.tool, call.arguments) in made:
-            continue
-        fresh[call.tool, call.arguments] = call
-        if len(fresh) >= room:
-            break
-    return fresh
+def _first_fresh(now: Situation, stage: int, made: frozenset[tuple[str, str]]) -> list[RequestedCall]:
+    """Return the new calls of the first stage from *stage* on that has any."""
+    for plan in _STAGES[stage:]:
+        fresh: dict[tuple[str, str], RequestedCall] = {}
+        for call in plan(now):
+            if call is not None and (call.tool, call.arguments) not in made:
+                fresh[call.tool, call.arguments] = call
+            if len(fresh) >= CALLS_MAX:
+                break
+        if fresh:
+            return list(fresh.values())
+    return []
 
 
 def _first_searches(now: Situation) -> Planned:
@@ -122,6 +130,9 @@ def _first_searches(now: Situation) -> Planned:
         yield now.read(path, 1, count) if is_file else now.box.call(Role.LIST, path=path.rstrip("/"))
     if question.aims & {Aim.OVERVIEW, Aim.FILES}:
         return
+    if question.practice is not None:
+        yield from _practice_searches(now, question.practice)
+        return
     if question.about_file:
         # The file may be anywhere; what names it leads to its folder.
         yield from (now.search(re.escape(term.root or term.word), _HITS_FEW) for term in question.strong[:2])
@@ -130,6 +141,9 @@ def _first_searches(now: Situation) -> Planned:
         yield now.search(rf"{_DEFINES}\*?{re.escape(name)}\b", _HITS_FEW)
         calls = rf"\b{re.escape(name)}\s*\(" if Aim.CALLERS in question.aims else rf"\b{re.escape(name)}\b"
         yield now.search(calls, _HITS_SOME)
+    if Aim.SETTINGS in question.aims:
+        yield from _value_searches(now)
+        return
     terms = [term for term in question.strong if term.word not in question.names]
     if question.subject and Aim.CALLERS in question.aims:
         terms = []
@@ -138,8 +152,78 @@ def _first_searches(now: Situation) -> Planned:
     if Aim.DEFAULTS in question.aims and question.strong:
         yield now.search(rf"(?:{_any_of(question.strong)})\w*\s*(?::[^=]*)?=\s*{_LITERAL}", _HITS_SOME)
     yield from _meetings(now, terms)
+    yield from _files_named(now, terms)
     for term in terms[:4]:
         yield now.search(term.pattern, _HITS_SOME)
+
+
+def _files_named(now: Situation, terms: list[Term]) -> Planned:
+    """Search for the first lines of files that are named after what is asked for."""
+    words = [term.root or term.word for term in terms if " " not in term.word and not term.soft]
+    for word in words[:1]:
+        yield now.search(r"\w", 8, glob=f"*{word[:1].lower()}{word[1:]}*")
+
+
+def _value_searches(now: Situation) -> Planned:
+    """Search for names with values: of what is asked for, or in files that are named after settings."""
+    terms = topics(now.question)
+    if terms:
+        words = _fitting([term.wide_pattern for term in terms][:3])
+        yield now.search(rf"{_DEFINES}\w*(?:{words})", _HITS_SOME)
+        yield now.search(rf"^\s*(?:[\w#]+ )?\w*(?:{words})\w*\s*(?::[^=]*)?[= ]\s*{_LITERAL}", _HITS_MANY)
+        yield now.search(rf"(?:{words})\w*(?:: [\w |.]+ = |=){_LITERAL}", _HITS_SOME)
+        yield from (
+            now.search(rf"[=:]\s*{_LITERAL}", _HITS_SOME, glob=f"*{term.root}*") for term in terms[:1] if term.root
+        )
+        return
+    yield now.search(rf"^_*[A-Z][A-Z0-9_]+\s*(?::[^=]*)?=\s*{_LITERAL}|^#\s*define\s+\w+\s+{_LITERAL}", _HITS_MANY)
+    for name in ("config", "setting", "default", "option", "limit"):
+        yield now.search(rf"[=:]\s*{_LITERAL}", _HITS_SOME, glob=f"*{name}*")
+    yield now.search(rf"{_DEFINES}\w*(?:config|settings|options|limits|defaults)\b", _HITS_SOME)
+
+
+def _practice_searches(now: Situation, aim: Aim) -> Planned:
+    """Search the texts that are written for strangers."""
+    pattern = f"{TABLE[aim].says}|{TABLE[aim].command}"
+    yield now.search(pattern, _HITS_SOME, glob="*README*")
+    yield now.search(pattern, _HITS_FEW, glob="*CONTRIBUTING*")
+    if not now.box.takes(Role.SEARCH, "glob"):
+        yield now.search(pattern, _HITS_SOME)
+
+
+def _practice_reads(now: Situation, aim: Aim) -> Planned:
+    """Search the files at the top that belong to the practice, and list its folders."""
+    practice, seen = TABLE[aim], now.seen
+    pattern = f"{practice.says}|{practice.command}"
+    yield from (now.box.call(Role.LIST, path=f) for f in sorted(seen.folders) if re.search(practice.folders, f))
+    for path in sorted(seen.files):
+        if "/" not in path and standing(practice, path) and path not in seen.lines:
+            yield now.search(pattern, _HITS_FEW, glob=path)
+    for folder in sorted(seen.folders):
+        if folder in {".ci", ".github", "doc", "docs"}:
+            yield now.search(pattern, _HITS_FEW, path=folder)
+    if "*.dist-info/METADATA" and any(folder.endswith(".dist-info") for folder in seen.folders):
+        yield now.search(pattern, _HITS_FEW, glob="*METADATA")
+
+
+def _value_reads(now: Situation) -> Planned:
+    """Read the classes and the files that hold most of the values."""
+    question, seen = now.question, now.seen
+    wanted = topics(question)
+    classes = [
+        (-file_factor(path, question), path, number)
+        for path, lines in seen.lines.items()
+        for number, text in lines.items()
+        if _CLASS.match(text)
+        and (any(strength(term, text, forms(text)) == 1.0 for term in wanted) or (not wanted and _SETS.search(text)))
+    ]
+    for factor, path, number in sorted(classes)[:2]:
+        if factor < -_FACTOR_MIN:
+            yield now.read(path, number, _WINDOW_LINES * 3)
+    for path, values in value_files(question, seen)[:2]:
+        unread = [value.line for value in values if value.line not in seen.read.get(path, set())]
+        if unread:
+            yield now.read(path, max(1, unread[0] - 20), _WINDOW_LINES * 3)
 
 
 def _meetings(now: Situation, terms: list[Term]) -> Planned:
@@ -156,6 +240,13 @@ def _first_reads(now: Situation) -> Planned:
     if question.aims & {Aim.OVERVIEW, Aim.FILES}:
         yield from _overview_reads(now)
         return
+    if question.practice is not None:
+        yield from _practice_reads(now, question.practice)
+        return
+    if Aim.SETTINGS in question.aims:
+        yield from _value_reads(now)
+        if value_files(question, seen):
+            return
     yield from _seen_paths(now)
     if question.about_file:
         return
@@ -173,6 +264,13 @@ def _follow_names(now: Situation) -> Planned:
     if question.aims & {Aim.OVERVIEW, Aim.FILES}:
         yield from _overview_reads(now)
         return
+    if question.practice is not None:
+        yield from _practice_reads(now, question.practice)
+        return
+    if Aim.SETTINGS in question.aims:
+        yield from _value_reads(now)
+        if value_files(question, seen):
+            return
     findings = [] if question.about_file else rank(question, seen)
     if Aim.CALLERS not in question.aims:
         for name in _discovered(question, findings):
@@ -183,7 +281,8 @@ def _follow_names(now: Situation) -> Planned:
 
 
 def _last_reads(now: Situation) -> Planned:
-    if not now.question.aims & {Aim.OVERVIEW, Aim.FILES} and not now.question.about_file:
+    question = now.question
+    if not question.aims & {Aim.OVERVIEW, Aim.FILES} and not question.about_file and question.practice is None:
         yield from _windows(now, rank(now.question, now.seen)[:12])
 
 
@@ -279,7 +378,7 @@ def _likely_folders(now: Situation) -> Planned:
 def _overview_reads(now: Situation) -> Planned:
     """Read what tells a stranger what this is: the read-me, the front modules, or the beginning of each text."""
     seen = now.seen
-    front = sorted((path for path in seen.files if _FRONT_FILES.search(path)), key=_front_order)
+    front = sorted((path for path in seen.files if FRONT_FILES.search(path)), key=_front_order)
     for path in front[:4]:
         yield now.read(path, 1, _HEAD_LINES)
     listed = [folder for folder in seen.folders if folder.rpartition("/")[2] in _SOURCE_FOLDERS]

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
 
 from geartrain.machine import RequestedCall, ResultStatus, Usage
+from geartrain.models._echo import echoes_of
 from geartrain.models._observed import Exchange, Made, Seen, arguments_of, newest_exchange, observe
 from geartrain.models._other_tools import calls_of_others, said_by_others
+from geartrain.models._parts import as_heading, taken_apart
 from geartrain.models._protocol import ModelReply, ModelRequest
 from geartrain.models._question import Question, analyse
 from geartrain.models._quoting import joined, rendered
@@ -31,6 +34,18 @@ _ROUNDS_FOR_A_LATE_QUESTION: Final = 2
 _CHARS_PER_TOKEN: Final = 4
 
 
+@dataclass(frozen=True, slots=True)
+class Inquiry:
+    """What was asked at once: the whole, and the parts that are researched and answered one by one.
+
+    `round` counts the replies with calls that had been given before.
+    """
+
+    round: int
+    whole: Question
+    parts: tuple[Question, ...]
+
+
 def decide(request: ModelRequest) -> ModelReply:
     """Return the reply to *request*."""
     if request.purpose == "compact":
@@ -40,12 +55,12 @@ def decide(request: ModelRequest) -> ModelReply:
     if not exchange.asked:
         return _reply(request, text="There is no question to answer.")
     seen = observe(exchange, box)
-    questions = _questions(exchange)
-    calls = _research(request, exchange, questions, seen, box)
+    inquiries = _inquiries(exchange)
+    calls = _research(request, exchange, inquiries, seen, box)
     if calls:
         return _reply(request, text=_commentary(calls, box), calls=calls)
     saved = _saved(exchange, box)
-    report = _report(request, exchange, questions, seen, box)
+    report = _report(request, exchange, inquiries, seen, box)
     target = request.context.get("write")
     if saved is None and isinstance(target, str) and target:
         call = box.call(Role.WRITE, path=target, content=report)
@@ -65,18 +80,26 @@ def _answer(request: ModelRequest, text: str) -> ModelReply:
     return msgspec.structs.replace(_reply(request, text=kept.rpartition("\n")[0] or kept), finish_reason="length")
 
 
-def _questions(exchange: Exchange) -> list[Question]:
+def _inquiries(exchange: Exchange) -> list[Inquiry]:
     earlier = analyse(exchange.earlier) if exchange.earlier else None
-    questions: list[Question] = []
+    inquiries: list[Inquiry] = []
     for asked in exchange.asked:
-        question = analyse(asked.text).following(earlier)
-        questions.append(question)
-        earlier = question
-    return questions
+        texts = taken_apart(asked.text)
+        echoes = echoes_of([asked.text, *texts])
+        whole = replace(analyse(asked.text).following(earlier), echoes=echoes)
+        parts: list[Question] = []
+        for text in texts:
+            part = replace(analyse(text).following(earlier), echoes=echoes)
+            parts.append(part)
+            # What a later part points back to is the last thing, not the project as a whole.
+            named = part.practice is None and any(not term.soft for term in part.terms)
+            earlier = part if named or earlier is None else earlier
+        inquiries.append(Inquiry(asked.round, whole, tuple(parts)))
+    return inquiries
 
 
 def _research(
-    request: ModelRequest, exchange: Exchange, questions: list[Question], seen: Seen, box: Toolbox
+    request: ModelRequest, exchange: Exchange, inquiries: list[Inquiry], seen: Seen, box: Toolbox
 ) -> tuple[RequestedCall, ...]:
     rounds = exchange.rounds
     late = max(asked.round for asked in exchange.asked)
@@ -86,7 +109,11 @@ def _research(
     if rounds >= max(STAGES, late + _ROUNDS_FOR_A_LATE_QUESTION) or _saved(exchange, box) is not None:
         return ()
     made = frozenset((one.call.tool, one.call.arguments) for one in exchange.made)
-    others = calls_of_others(questions, box, made) if rounds == 0 or late == exchange.rounds else ()
+    others = (
+        calls_of_others([inquiry.whole for inquiry in inquiries], box, made)
+        if rounds == 0 or late == exchange.rounds
+        else ()
+    )
     if not box.reads_files:
         return others
     # Tools for files refuse all without a root folder, and failures are counted: one try shows whether they work.
@@ -96,8 +123,9 @@ def _research(
         return (*others, *([first] if first else []))
     if trying and not any(made.ok for made in exchange.made):
         return others
-    asked_at = [asked.round for asked in exchange.asked]
-    stages = [(q, max(0, min(rounds - trying - at, STAGES))) for q, at in zip(questions, asked_at, strict=True)]
+    stages = [
+        (part, max(0, min(rounds - trying - inquiry.round, STAGES))) for inquiry in inquiries for part in inquiry.parts
+    ]
     return (*others, *next_calls(stages, seen, box, made))[:8]
 
 
@@ -126,30 +154,31 @@ def _saved(exchange: Exchange, box: Toolbox) -> Made | None:
     )
 
 
-def _report(request: ModelRequest, exchange: Exchange, questions: list[Question], seen: Seen, box: Toolbox) -> str:
+def _report(request: ModelRequest, exchange: Exchange, inquiries: list[Inquiry], seen: Seen, box: Toolbox) -> str:
     saved = _saved(exchange, box)
     if saved is not None:
         content = argument(saved.arguments, "content")
         if isinstance(content, str):
             return content
-    sections: list[str] = []
-    for question in questions:
-        said = said_by_others(question, exchange.made, box)
-        sections.append(said or _file_section(request, question, seen, box))
+    sections = [
+        said_by_others(inquiry.whole, exchange.made, box) or _file_section(request, inquiry, seen, box)
+        for inquiry in inquiries
+    ]
     if len(sections) == 1:
         text = sections[0]
     else:
-        text = "\n\n".join(f"### {q.text.strip()}\n\n{s}" for q, s in zip(questions, sections, strict=True))
+        text = "\n\n".join(f"## {i.whole.text.strip()}\n\n{s}" for i, s in zip(inquiries, sections, strict=True))
     return text + _failures(seen)
 
 
-def _file_section(request: ModelRequest, question: Question, seen: Seen, box: Toolbox) -> str:
+def _file_section(request: ModelRequest, inquiry: Inquiry, seen: Seen, box: Toolbox) -> str:
     if seen.lines or seen.files or box.reads_files:
-        return rendered(section_for(question, seen))
+        titles = [as_heading(part.text) for part in inquiry.parts]
+        return rendered([section_for(part, seen) for part in inquiry.parts], titles)
     if not request.tools:
         return (
             "No tools were offered, so no file could be read; from the conversation alone this cannot be answered: "
-            f"“{question.text.strip()[:200]}”"
+            f"“{inquiry.whole.text.strip()[:200]}”"
         )
     return "None of the tools offered fits this question."
 

@@ -51,6 +51,7 @@ _PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "count": ("line_count", "count", "limit", "lines", "max_lines"),
         "pattern": ("pattern", "regex", "query", "text"),
         "results": ("max_results", "max_matches", "max_hits", "limit"),
+        "glob": ("glob", "include", "file_pattern"),
         "ignore_case": ("ignore_case", "case_insensitive"),
         "content": ("content", "text", "contents", "data"),
     }
@@ -93,6 +94,11 @@ class Toolbox:
     def role_of(self, tool: str) -> Role | None:
         """Return the role of the tool called *tool*, also of one that was offered earlier; None if it has none."""
         return _NAMES.get(tool.lower()) if all(spec.name != tool for spec in self.others) else None
+
+    def takes(self, role: Role, meant: str) -> bool:
+        """Say whether the tool of *role* has a parameter for what is *meant*."""
+        tool = self.known.get(role)
+        return tool is not None and any(name in properties_of(tool) for name in _PARAMETERS[meant])
 
     def call(self, role: Role, **meant: Any) -> RequestedCall | None:
         """Return a call of the tool of *role*; what is meant and the tool has no parameter for is left out."""

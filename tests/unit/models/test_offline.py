@@ -86,7 +86,10 @@ def notes(write: Write) -> None:
         ("What does this project do?", ["“Asker is a small library that asks servers questions.” (`README.md:3`)"]),
         ("What does client.py do?", ["`src/client.py` has 28 lines", "“A client that asks a server.”"]),
         ("What is a RequestTimeout?", ["“The server did not answer in time.” (`src/client.py:7`)"]),
-        ("What are the default limits?", ["`attempts: int = 3` (`src/limits.py:4`) and `seconds: float = 2.5`"]),
+        (
+            "What are the default limits?",
+            ["`attempts = 3` (`src/limits.py:4`) and `seconds = 2.5` (`src/limits.py:5`)"],
+        ),
         ("Which files are there?", ["- `README.md`", "- `src/`", "- `tests/`"]),
     ],
 )
@@ -270,8 +273,8 @@ async def test_a_word_that_stands_nowhere_is_said_to_be_missing(conversation: An
 async def test_what_is_said_meanwhile_is_answered_too(conversation: Any) -> None:
     answer = await conversation.ask("Where are time-outs handled?", steering={3: "And who calls ask?"})
 
-    assert "### Where are time-outs handled?" in answer
-    assert "### And who calls ask?" in answer
+    assert "## Where are time-outs handled?" in answer
+    assert "## And who calls ask?" in answer
     assert "class RequestTimeout" in answer
     assert "`ask` is called on 1 line found" in answer
 

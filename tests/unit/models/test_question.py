@@ -12,7 +12,10 @@ from geartrain.models._question import QUESTION_CHARS_MAX, TERMS_MAX, Aim, analy
 @pytest.mark.parametrize(
     ("text", "aims"),
     [
-        ("Where are time-outs handled, and what are the defaults?", {Aim.WHERE, Aim.DEFAULTS, Aim.WHAT_IS}),
+        (
+            "Where are time-outs handled, and what are the defaults?",
+            {Aim.WHERE, Aim.DEFAULTS, Aim.SETTINGS, Aim.WHAT_IS},
+        ),
         ("How does the parser read headers?", {Aim.HOW}),
         ("Which exceptions can Queue raise?", {Aim.EXCEPTIONS}),
         ("What errors does `connect` throw?", {Aim.EXCEPTIONS}),
