@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from geartrain.errors import InvalidValue
+from geartrain.errors import FormatUnknown, InvalidValue
 from geartrain.ids import digest
 from geartrain.limits import UNLIMITED, Limits, Unlimited
 from geartrain.machine._termination import Condition
@@ -181,5 +181,13 @@ def spec_digest(spec: AgentSpec) -> str:
 
 
 def decode_spec(data: bytes) -> AgentSpec:
-    """Return the spec stored as *data*."""
-    return msgspec.json.decode(data, type=AgentSpec)
+    """Return the spec stored as *data*.
+
+    Raises:
+        FormatUnknown: It is none of this version.
+    """
+    try:
+        return msgspec.json.decode(data, type=AgentSpec)
+    except (msgspec.DecodeError, UnicodeError, RecursionError, InvalidValue) as problem:
+        readable = f"specs of up to rules version {RULES_VERSION}"
+        raise FormatUnknown("agent spec", f"what does not fit ({problem})", readable) from problem

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from geartrain import faults
 from geartrain.actors import Cell, CellState, Reply
-from geartrain.errors import EventConflict, EventRefused, GeartrainError, InternalError, RunSetApart
+from geartrain.errors import EventConflict, EventRefused, GeartrainError, InternalError, RunSetApart, RuntimeClosed
 from geartrain.machine import (
     ENDED,
     AgentSpec,
@@ -39,12 +39,15 @@ from geartrain.persistence import (
     Entry,
     JournalConflict,
     OwnershipLost,
+    StoreClosed,
     StoreFailed,
 )
+from geartrain.runtime._edge import clean_text
 from geartrain.runtime._entry import Moved, entry_of, stored
 from geartrain.runtime._log import log
 from geartrain.runtime._node import Node
 from geartrain.runtime._policy import PendingVerdicts, ask_policy
+from geartrain.tools import error_text
 
 # Outside events remembered by a loaded run, so that a delivery repeated at once is known without asking the store.
 _RECENT: Final = 256
@@ -306,6 +309,10 @@ class RunActor:
         """Deal with a batch that could not be stepped through or appended; called by the cell, which then waits."""
         for delivery in batch:
             self._recent.pop(delivery.event.id, None)
+        if self.cell.state is CellState.STOPPED or isinstance(error, StoreClosed):
+            for delivery in batch:
+                delivery.fail(RuntimeClosed(f"storing an event of run {self.run.id!r}"))
+            return
         match error:
             case DuplicateEvent():
                 self._go_on_with(self._without_duplicate(batch, error))
@@ -360,20 +367,29 @@ class RunActor:
         for delivery in batch:
             delivery.fail(error)
         self.drop(RunSetApart(self.run.id, str(error)), reload=True)
-        self.node.on_dropped(self.run.id)
+        if not self.node.closing:
+            self.node.on_dropped(self.run.id)
 
     def _quarantine(self, error: BaseException, batch: Sequence[Delivery]) -> None:
         """Set the event aside that could not be stepped through or stored, and quarantine the run."""
-        log.error("run_actor_failed", run_id=self.run.id, error=repr(error), exc_info=error)
+        log.error("run_actor_failed", run_id=self.run.id, exc_info=error)
         aside = self._culprit(batch)
-        aside.fail(InternalError(f"run {self.run.id!r}: {type(aside.event).__name__} could not be handled: {error!r}"))
+        aside.fail(
+            InternalError(
+                f"run {self.run.id!r}: {type(aside.event).__name__} could not be handled: {error_text(error)}"
+            )
+        )
+        reason = clean_text(error_text(error))
         if isinstance(aside.event, RunQuarantined) or self.run.seq == 0:
-            self.drop(RunSetApart(self.run.id, repr(error)))
+            apart = RunSetApart(self.run.id, reason)
+            for delivery in batch:
+                delivery.fail(apart)
+            self.drop(apart)
             return
         quarantine = RunQuarantined(
             id=f"quarantine.{self.run.seq}",
             time=self.node.clock.now(),
-            reason=repr(error)[:1_000],
+            reason=reason,
             aside=type(aside.event).__name__,
         )
         others = [delivery for delivery in batch if delivery is not aside]

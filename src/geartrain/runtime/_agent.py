@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-import msgspec
-
-from geartrain.errors import InvalidValue
+from geartrain.errors import FormatUnknown, InvalidValue
 from geartrain.limits import UNLIMITED, Limits, Unlimited
 from geartrain.machine import (
     AgentSpec,
@@ -115,7 +113,7 @@ class RegisteredAgent:
         # What could not be read back would spoil every run of this agent.
         try:
             readable = decode_spec(self.encoded) == self.spec
-        except (msgspec.DecodeError, InvalidValue) as problem:
+        except FormatUnknown as problem:
             raise InvalidValue(
                 f"agent {agent.name!r}", "made of values of their declared types", str(problem)
             ) from None

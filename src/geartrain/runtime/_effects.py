@@ -128,6 +128,13 @@ class Effects:
             effect.quiet = True
             effect.stop()
 
+    def stop_waiting(self) -> None:
+        """Stop without a word what is not at work: it waits for a place, its next try, or somebody outside."""
+        for effect in [effect for mine in self._by_run.values() for effect in mine.values()]:
+            if effect.task is None and not effect.must_finish:
+                effect.quiet = True
+                effect.stop()
+
     async def drain(self, grace_seconds: float) -> None:
         """Let started writes finish within the grace, stop all else, and wait until all has stopped.
 

@@ -149,6 +149,8 @@ def revive(loaded: LoadedRun) -> Revived:
     run = Run(id=loaded.run_id)
     if loaded.checkpoint is not None:
         run = decode_run(loaded.checkpoint_version, loaded.checkpoint)
+        if run.id != loaded.run_id or run.seq != loaded.checkpoint_seq or run.spec not in specs:
+            raise RunCorrupt(loaded.run_id, f"its checkpoint is not one of this run at event {loaded.checkpoint_seq}")
     tail_bytes = 0
     for row in loaded.events:
         event = decode_event(row.type, row.version, row.body)

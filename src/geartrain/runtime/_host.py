@@ -6,6 +6,7 @@ Whoever opens or closes a runtime may do so from any task: scopes and connection
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import random
 from collections.abc import Callable, Coroutine, Iterable
@@ -21,7 +22,7 @@ from geartrain.clock import Clock
 from geartrain.errors import GeartrainError, InternalError, InvalidValue, RuntimeClosed, UsageError
 from geartrain.ids import Ids
 from geartrain.limits import Limits
-from geartrain.persistence import Journal
+from geartrain.persistence import Claim, Journal
 from geartrain.runtime._agent import Agent, RegisteredAgent
 from geartrain.runtime._effects import Effects
 from geartrain.runtime._executor import Executor
@@ -37,6 +38,7 @@ from geartrain.trace import Observer
 
 # The claim on a store that only one process can have open lasts until it is released.
 _LEASE_SECONDS = 10 * 365 * 86_400.0
+_NUMBERS = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +134,7 @@ class Host:
         node = self.node
         self.draining = True
         node.closing = True
+        node.effects.stop_waiting()
         await node.effects.wait_empty(None)
         await self._wait_stored(node)
 
@@ -142,7 +145,8 @@ class Host:
             journal = await self._open_journal()
             node = await self._make_node(journal)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the opener is told
-            if journal is not None:
+            # A journal that was given stays its giver's, who may have opened another runtime over it.
+            if journal is not None and journal is not self._store:
                 await journal.aclose()
             if not ready.done():
                 ready.set_exception(error if isinstance(error, Exception) else InternalError(repr(error)))
@@ -164,6 +168,7 @@ class Host:
                 timer.close()
                 services.cancel_scope.cancel()
         finally:
+            self.closed = node.closing = True
             await self._let_go(node)
 
     async def _open_journal(self) -> Journal:
@@ -175,9 +180,19 @@ class Host:
         return await SqliteJournal.open(Path(store), clock=settings.clock, limits=settings.limits)
 
     async def _make_node(self, journal: Journal) -> Node:
+        clock = self.settings.clock
+        # A name of its own for each runtime: two in one process are two owners.
+        owner = f"pid {os.getpid()}, runtime {next(_NUMBERS)}"
+        claim = await journal.claim(owner, now=clock.now(), lease_seconds=_LEASE_SECONDS)
+        try:
+            return self._node_over(journal, claim)
+        except BaseException:
+            await journal.release(claim)
+            raise
+
+    def _node_over(self, journal: Journal, claim: Claim) -> Node:
         settings = self.settings
         limits, clock = settings.limits, settings.clock
-        claim = await journal.claim(f"pid {os.getpid()}", now=clock.now(), lease_seconds=_LEASE_SECONDS)
         hub = Hub(
             settings.observers,
             clock,
@@ -238,8 +253,11 @@ class Host:
         node.threads.close()
 
     def _ownership_lost(self, error: GeartrainError) -> None:
-        log.critical("ownership_lost", error=str(error))
+        if not self.closed:
+            log.critical("ownership_lost", error=str(error))
         self.closed = True
+        if self._node is not None:
+            self._node.closing = True
         self._stop.set()
 
 

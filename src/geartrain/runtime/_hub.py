@@ -179,6 +179,15 @@ class Watch:
         return self._records.popleft()
 
 
+def _projected(before: Run, moves: Sequence[Moved], *, checkpointed: bool) -> list[TraceRecord]:
+    records: list[TraceRecord] = []
+    for position, moved in enumerate(moves, start=1):
+        last = position == len(moves)
+        records += project(before, moved.event, moved.run, checkpointed=checkpointed and last)
+        before = moved.run
+    return records
+
+
 class Hub:
     """All who listen to one runtime."""
 
@@ -204,12 +213,10 @@ class Hub:
         if watches is not None and not watches:  # their readers are gone
             del self._watches[run_id]
         if self._threads or watches:
-            records: list[TraceRecord] = []
-            for position, moved in enumerate(moves, start=1):
-                last = position == len(moves)
-                records += project(before, moved.event, moved.run, checkpointed=checkpointed and last)
-                before = moved.run
-            self._tell(run_id, records)
+            try:
+                self._tell(run_id, _projected(before, moves, checkpointed=checkpointed))
+            except Exception as error:  # noqa: BLE001 - whatever is wrong with the trace, the run goes on
+                log.error("trace_failed", run_id=run_id, exc_info=error)
         for follower in self._followers.pop(run_id, ()):
             if not follower.done():
                 follower.set_result(None)

@@ -85,6 +85,10 @@ class EffectRegistry(Protocol):
         """Stop all effects of a run without a word."""
         ...
 
+    def stop_waiting(self) -> None:
+        """Stop without a word what is not at work."""
+        ...
+
     async def drain(self, grace_seconds: float) -> None:
         """Let started writes finish within the grace, stop all else, and wait until all has stopped."""
         ...

@@ -12,7 +12,7 @@ import asyncio
 from typing import Final
 
 from geartrain import faults
-from geartrain.errors import FormatUnknown, GeartrainError, RunNotFound, RunSetApart
+from geartrain.errors import FormatUnknown, GeartrainError, RunNotFound, RunSetApart, RuntimeClosed
 from geartrain.machine import ENDED, Run, alarms, decode_event
 from geartrain.mailbox import Lane
 from geartrain.persistence import InboxItem, LoadedRun, RunCorrupt, StoreFailed
@@ -20,6 +20,7 @@ from geartrain.runtime._actor import Delivery, RunActor, recovered
 from geartrain.runtime._entry import Revived, revive
 from geartrain.runtime._log import log
 from geartrain.runtime._node import Node, RunAtWork
+from geartrain.tools import error_text
 
 _PAGE: Final = 100
 
@@ -65,11 +66,12 @@ class Residents:
             actor = await self._loaded(run_id)
         except GeartrainError as error:
             loading.set_exception(error)
-        except BaseException as error:
-            loading.set_exception(RunSetApart(run_id, f"loading it failed: {error!r}"))
-            if not isinstance(error, Exception):  # cancelled: the runtime closes
-                raise
+        except asyncio.CancelledError:
+            loading.set_exception(RuntimeClosed("loading a run"))
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with one run, the others go on
             log.error("run_not_loaded", run_id=run_id, exc_info=error)
+            loading.set_exception(RunSetApart(run_id, f"loading it failed: {error_text(error)}"))
         else:
             loading.set_result(actor)
         finally:
@@ -123,22 +125,32 @@ class Residents:
         node = self._node
         try:
             actor = await self.actor(run_id)
-        except (RunSetApart, RunNotFound) as error:
+            run = actor.run
+            if run.seq and run.state not in ENDED:
+                for event in alarms(run, actor.specs[run.spec], node.clock.now()):
+                    actor.put_alarm(event)
+            actor.rest_if_idle()
+        except StoreFailed:
+            raise
+        except GeartrainError as error:
             log.warning("run_not_woken", run_id=run_id, error=str(error))
-            return
-        run = actor.run
-        if run.seq and run.state not in ENDED:
-            for event in alarms(run, actor.specs[run.spec], node.clock.now()):
-                actor.put_alarm(event)
-        actor.rest_if_idle()
 
     async def recover_all(self) -> None:
         """Load every run that a process left in the middle, or for which something waits; a page at a time."""
-        node, after = self._node, ""
-        while page := await node.journal.runnable(after=after, limit=_PAGE):
-            for run_id in page:
-                await self.recover(run_id)
-            after = page[-1]
+        after, delay = "", 0.1
+        while True:
+            try:
+                page = await self._node.journal.runnable(after=after, limit=_PAGE)
+                for run_id in page:
+                    await self.recover(run_id)
+                    after = run_id
+            except StoreFailed as error:  # as long as it cannot be read, nothing else would go better
+                log.warning("recovery_waits", error=str(error))
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, 5.0)
+                continue
+            if not page:
+                return
 
     async def recover(self, run_id: str) -> None:
         """Load one run; one that cannot be read stops nobody."""

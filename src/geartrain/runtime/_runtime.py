@@ -19,6 +19,7 @@ from geartrain.errors import (
     AgentNotFound,
     EventConflict,
     EventRefused,
+    FormatUnknown,
     InvalidValue,
     RunExists,
     RunNotFound,
@@ -37,7 +38,7 @@ from geartrain.machine import (
     RunState,
     event_digest,
 )
-from geartrain.persistence import Journal, StoreStatistics
+from geartrain.persistence import Journal, RunCorrupt, StoreStatistics
 from geartrain.runtime._actor import Delivery, lane_of
 from geartrain.runtime._agent import Agent, RegisteredAgent
 from geartrain.runtime._edge import checked_event
@@ -237,6 +238,8 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
         actor.cell.send_nowait(Delivery(event, outside=True, reply=reply, specs=specs))
         try:
             await reply.wait_answered()
+        except EventConflict:  # another request under this id was on its way
+            raise RunExists(run_id) from None
         except EventRefused:
             if not await self._same_run(run_id, event.request):
                 raise
@@ -299,7 +302,10 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
         after: tuple[float, str] | None = None
         while rows := await node.journal.list(after=after, limit=100, held="approval"):
             for row in rows:
-                snapshot = await self.snapshot(row.run_id)
+                try:
+                    snapshot = await self.snapshot(row.run_id)
+                except (RunCorrupt, FormatUnknown, RunNotFound):  # one that cannot be read hides no other
+                    continue
                 for call in snapshot.waiting:
                     if call.waits_for == "approval":
                         yield call

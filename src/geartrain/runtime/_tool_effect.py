@@ -34,7 +34,7 @@ class ToolEffect(Effect):
     @property
     def must_finish(self) -> bool:
         """Whether a stop has to wait for it: a write whose start is journalled, or about to be."""
-        return self._writes and (self._asked_to_start or self._began)
+        return self._writes and (self._asked_to_start or self.task is not None)
 
     @property
     def _writes(self) -> bool:

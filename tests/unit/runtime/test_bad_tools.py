@@ -166,7 +166,9 @@ async def test_a_large_result_is_shown_in_part_and_kept_as_an_artifact(store: St
     async with store.runtime(an_agent([[calling("read")], "done"], tool(read_only=True)(read))) as runtime:
         run = await runtime.start("worker", "go")
         await run.wait_ended()
-        finished = next(each.event for each in await journal_of(run, runtime) if "ToolFinished" in str(type(each.event)))
+        finished = next(
+            each.event for each in await journal_of(run, runtime) if "ToolFinished" in str(type(each.event))
+        )
         assert finished.size == 500_000  # type: ignore[union-attr]
         kept = await runtime._host.node.journal.artifact(finished.artifact.digest)  # type: ignore[union-attr]
         assert kept == b"x" * 500_000

@@ -85,7 +85,7 @@ ODD_POLICIES = {
     "surrogate": _saying(Ask(reason="\ud800\x00")),
     "long": _saying(Ask(reason="x" * 5_000_000)),
     "later none": _saying_later(None),
-    "wrong signature": lambda: Allow(),
+    "wrong signature": lambda _call: Allow(),
 }
 
 
@@ -265,7 +265,9 @@ async def test_a_decision_repeated_or_contradicted_at_once_is_made_once(store: S
     async with store.runtime(agent, policy=_saying(Ask())) as runtime:
         run = await runtime.start("worker", "go")
         await run.wait_at_rest()
-        posts = [run.approve("t1.c1", by=f"p{n}") for n in range(10)] + [run.deny("t1.c1", by=f"d{n}") for n in range(10)]
+        posts = [run.approve("t1.c1", by=f"p{n}") for n in range(10)] + [
+            run.deny("t1.c1", by=f"d{n}") for n in range(10)
+        ]
         got = await asyncio.gather(*posts, return_exceptions=True)
         won = [each for each in got if isinstance(each, int)]
         lost = [each for each in got if isinstance(each, EventRefused)]
