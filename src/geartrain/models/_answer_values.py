@@ -15,6 +15,10 @@ _BEST_FILE_MAX: Final = 8
 _OTHER_FILE_MAX: Final = 2
 _STATED_MAX: Final = 5
 _VALUES_MIN: Final = 2
+# Below that, a value has to do with one of several words that are wanted, and not much with that.
+_WEIGHT_MIN: Final = 0.65
+_WEIGHT_MIN_OF_MANY: Final = 0.9
+_WEIGHT_SHARE_MIN: Final = 0.4
 
 
 def values_section(question: Question, seen: Seen) -> Section | None:
@@ -22,12 +26,17 @@ def values_section(question: Question, seen: Seen) -> Section | None:
     files = value_files(question, seen)[:_FILES_MAX]
     if sum(len(values) for _, values in files) < (1 if topics(question) else _VALUES_MIN):
         return None
+    best = max(value.weight for _, values in files for value in values)
+    if best < (_WEIGHT_MIN_OF_MANY if len(topics(question)) > 1 else _WEIGHT_MIN):
+        return None
+    files = [(path, [v for v in values if v.weight >= best * _WEIGHT_SHARE_MIN]) for path, values in files]
+    files = [(path, values) for path, values in files if values]
     values = files[0][1]
     first = _best(values, _STATED_MAX)
     stated = joined([f"{value.stated} ({value.place})" for value in first])
     more = f", and {counted(len(values) - len(first), 'more')}" if len(values) > len(first) else ""
     more = more.replace("mores", "more")
-    sentences = [f"{_holder(seen, values)}: {stated}{more}."]
+    sentences = [f"{_holder(seen, _best(values, _BEST_FILE_MAX))}: {stated}{more}."]
     others = [_best(values, 1)[0] for _, values in files[1:]]
     if others:
         sentences.append(f"Elsewhere: {joined([f'{value.stated} ({value.place})' for value in others])}.")

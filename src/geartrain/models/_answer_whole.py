@@ -10,7 +10,7 @@ from geartrain.models._citing import citation
 from geartrain.models._evidence import Kind, kind_of
 from geartrain.models._observed import Seen
 from geartrain.models._question import Question
-from geartrain.models._quoting import Section, bare, counted, sentence, some
+from geartrain.models._quoting import Section, bare, counted, joined, sentence, some
 from geartrain.models._standing import FRONT_FILES, is_prose
 
 CITATIONS_MAX: Final = 12
@@ -20,6 +20,7 @@ _HIDDEN: Final = re.compile(r"(?:^|/)(?:\.|__pycache__$)|\.(?:dist|egg)-info$")
 _NAMES_MAX: Final = 60
 _PARAGRAPH_LINES_MAX: Final = 3
 _OTHERS_MAX: Final = 3
+_BEGINNINGS_MAX: Final = 4
 _SAID_CHARS_MAX: Final = 400
 # Where a paragraph of prose ends without an empty line.
 _NO_TEXT: Final = re.compile(r"^\s*(?:#{1,6}\s|```|~~~|[=~-]{3,}\s*$|<|\[!|!\[|\.\. )")
@@ -63,6 +64,11 @@ def overview(question: Question, seen: Seen) -> Section | None:
     paragraph = _paragraph(lines, first) if is_prose(first_path) else [first]
     said = bare(" ".join(lines[number].strip() for number in paragraph))
     summary = f"In its own words: {sentence(_shortened(said))} (`{first_path}:{first}`). {contents(seen)}"
+    if is_prose(first_path) and not _is_readme(first_path) and len(openings) > 1:
+        begins = [
+            f"`{path}` begins {sentence(_first_words(seen, path, line))} (`{path}:{line}`)" for path, line in openings
+        ]
+        summary = f"{contents(seen)} {joined(begins[:_BEGINNINGS_MAX])}."
     shown = [(first_path, number) for number in paragraph[:_PARAGRAPH_LINES_MAX]]
     if is_prose(first_path):
         following = _paragraph(lines, _next_paragraph(lines, paragraph[-1]))
@@ -72,6 +78,12 @@ def overview(question: Question, seen: Seen) -> Section | None:
         others = [place for place in others if FRONT_FILES.search(place[0])][:_OTHERS_MAX]
     shown += others
     return Section(summary.strip(), tuple(citation(question, seen, *place) for place in shown[:CITATIONS_MAX]))
+
+
+def _first_words(seen: Seen, path: str, line: int) -> str:
+    said = " ".join(seen.lines[path][number].strip() for number in _paragraph(seen.lines[path], line))
+    end = re.search(r"[.!?](?= |$)", said)
+    return _shortened(said[: end.end()] if end else said)
 
 
 def _shortened(text: str) -> str:
@@ -119,7 +131,8 @@ def _opening(path: str, lines: dict[int, str]) -> int | None:
         if '"""' in text or "/*" in text:
             in_comment = not in_comment or text.count('"""') == 2
         words = re.findall(r"[A-Za-z]{2,}", text)
-        badge = text.startswith(("[!", "![", "<", "#!", "# -*-", "=", "--", "|", "Copyright"))
+        title = text.isupper() and is_prose(path)
+        badge = title or text.startswith(("[!", "![", "<", "#!", "# -*-", "=", "--", "|", "Copyright"))
         if len(words) < (2 if comment and number < 4 else 4) or badge or text.startswith("#"):
             continue
         if is_prose(path) or comment or in_comment:

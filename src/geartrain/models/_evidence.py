@@ -51,7 +51,7 @@ WEIGHTS: Final[Mapping[Kind, float]] = MappingProxyType(
         Kind.HEADING: 1.2,
         Kind.CONSTANT: 1.2,
         Kind.RAISE: 1.2,
-        Kind.ASSIGNMENT: 1.25,
+        Kind.ASSIGNMENT: 0.95,
         Kind.COMMENT: 1.1,
         Kind.IMPORT: 0.25,
         Kind.PROSE: 1.1,
@@ -65,8 +65,8 @@ _PREFERRED: Final[Mapping[Aim, Mapping[Kind, float]]] = MappingProxyType(
         Aim.DEFAULTS: {Kind.CONSTANT: 1.5},
         Aim.AMOUNT: {Kind.CONSTANT: 1.5},
         Aim.EXCEPTIONS: {Kind.RAISE: 2.0},
-        Aim.WHERE: {Kind.DEFINITION: 1.3},
-        Aim.HOW: {Kind.DEFINITION: 1.3, Kind.COMMENT: 1.1},
+        Aim.WHERE: {Kind.DEFINITION: 1.5, Kind.ASSIGNMENT: 0.8},
+        Aim.HOW: {Kind.DEFINITION: 1.3, Kind.COMMENT: 1.3, Kind.ASSIGNMENT: 0.75, Kind.PLAIN: 0.8},
         Aim.WHAT_IS: {Kind.DEFINITION: 1.3, Kind.HEADING: 1.2, Kind.COMMENT: 1.1},
         Aim.WHY: {Kind.COMMENT: 1.6, Kind.PROSE: 1.3},
     }
@@ -85,6 +85,9 @@ _IMPORT: Final = re.compile(r"^\s*(?:from\s+\S+\s+import\b|import\b|#\s*include\
 _HEADING: Final = re.compile(
     r"^(?:#{1,6}\s+\S|={1,5}\s+\S|(?:chapter|part|book|section)\s+[\divxlc]+\b)", re.IGNORECASE
 )
+_EXPORTS: Final = re.compile(r"^\s*__all__\b|^\s*(?:[\"'][\w.]+[\"'],?\s*)+\]?\)?$")
+_SENTENCE: Final = re.compile(r"^\s*[*\-`\"]*\w[\w`'’\"*/-]*[,;:]?(?: [`\"(*]*\w[\w`'’\"*/().-]*[,;:.]?){4,}\s*$")
+AMOUNT: Final = re.compile(r"^\s*([\w.]+)\s*(?::[^=]*)?=(?!=).*\d")
 # An assignment in a function's body.
 _STATEMENT: Final = re.compile(r"^(?: {8}|\t\t)\s*[\w.]+ = ")
 # An attribute or a key of its own name, at the margin or in a class; what begins empty says nothing.
@@ -130,7 +133,11 @@ def kind_of(path: str, text: str) -> Kind:
         return Kind.HEADING if heading else Kind.PROSE
     if is_definition(path, text) and not _IMPORT.match(text):
         return Kind.DEFINITION
-    return next((kind for kind, pattern in _KINDS if pattern.search(text)), Kind.PLAIN)
+    if _EXPORTS.match(text):
+        return Kind.IMPORT
+    kind = next((kind for kind, pattern in _KINDS if pattern.search(text)), Kind.PLAIN)
+    # Within a docstring no mark shows that a line is one.
+    return Kind.COMMENT if kind is Kind.PLAIN and _SENTENCE.match(text) else kind
 
 
 def strength(term: Term, text: str, found: frozenset[str]) -> float:
@@ -239,14 +246,16 @@ def _ranked_lines(
         # Where a compound is met, its words say nothing more.
         inside = {word for term in met if " " in term for word in term.split()}
         said = sum(weights[word] * value for word, value in met.items() if word not in inside)
-        coverage = len(met) / len(weights)
+        coverage = (0.5 * len(met) + 0.6 * len(here)) / len(weights)
         if kind is Kind.DEFINITION and is_test(path) and not about_tests(question):
             kind = Kind.PLAIN
-        score = said * (0.5 + coverage) * WEIGHTS[kind] * _preference(question, kind, text) * factor
+        score = said * (0.35 + coverage) * WEIGHTS[kind] * _preference(question, kind, text) * factor
         if kind in {Kind.DEFINITION, Kind.CONSTANT}:
             score *= _named(question, path, text)
         elif _ATTRIBUTE.match(text):
             score *= 1.0 + 0.8 * _share(text.partition(":")[0].partition("=")[0], wanted)
+        if Aim.AMOUNT in question.aims and (amount := AMOUNT.match(text)):
+            score *= 1.0 + 3.0 * _share(amount.group(1), wanted)
         if SAYS_ITSELF.match(text):
             score *= 0.4
         if number in examples:
@@ -285,7 +294,8 @@ def _preference(question: Question, kind: Kind, text: str) -> float:
     for aim in question.aims:
         factor *= _PREFERRED.get(aim, {}).get(kind, 1.0)
     if Aim.DEFAULTS in question.aims:
-        factor *= 1.6 if _STATES_DEFAULT.search(text) else 0.6 if _STATEMENT.match(text) else 1.0
+        statement = Aim.AMOUNT not in question.aims and _STATEMENT.match(text)
+        factor *= 1.6 if _STATES_DEFAULT.search(text) else 0.6 if statement else 1.0
     if Aim.WHY in question.aims and re.search(r"\b(?:because|since|so that|reason|otherwise|therefore)\b", text):
         factor *= 1.5
     if Aim.AMOUNT in question.aims and re.search(r"\d", text):

@@ -54,7 +54,8 @@ _VALUES: Final = (
     r"time-?outs?|environment variables|default values?)"
 )
 _SETTING: Final = (
-    rf"\b(?:which|what|list|show)\b(?: \w+){{0,5}} {_VALUES}\b|\bhow\b.{{0,30}}\bconfigured?\b|"
+    rf"\b(?:which|what|list|show)\b(?: \w+){{0,5}} {_VALUES}\b|"
+    rf"\b(?:which|what) (?:\w+ ){{1,3}}are defined\b|\bhow\b.{{0,30}}\bconfigured?\b|"
     rf"\b{_VALUES} (?:does|do|are|can|is) (?:it|there|this|they|the|i|you|we)\b"
 )
 _TESTING: Final = (
@@ -228,6 +229,8 @@ def analyse(text: str) -> Question:
         subject = ""
     names = _names(bare, subject)
     terms = _terms(_without_owner(bare), names, paths)
+    if not any(not term.soft for term in terms):
+        terms = _terms(bare, names, paths)
     if Aim.DEFAULTS in aims:
         terms = tuple(replace(term, weight=1.0) if term.word.startswith("default") else term for term in terms)
     if Aim.OVERVIEW in aims and any(not term.soft for term in terms):

@@ -45,20 +45,16 @@ class Section:
 def rendered(sections: Sequence[Section], titles: Sequence[str]) -> str:
     """Return the sections as Markdown: first what each says, then what it rests on, under its title."""
     lines = ["\n\n".join(section.summary for section in sections if section.summary)]
-    cited: set[str] = set()
     for section, title in zip(sections, titles, strict=True):
-        # What stands under one part is not shown again under the next.
-        fresh = [citation for citation in section.citations if citation.place not in cited]
-        cited.update(citation.place for citation in fresh)
-        if len(sections) > 1 and (fresh or section.snippet):
+        if len(sections) > 1 and (section.citations or section.snippet):
             lines += ["", f"### {title}"]
-        lines += _findings(section, fresh)
+        lines += _findings(section)
     return "\n".join(lines)
 
 
-def _findings(section: Section, citations: Sequence[Citation]) -> list[str]:
+def _findings(section: Section) -> list[str]:
     lines: list[str] = []
-    for path, group in groupby(citations, key=lambda citation: citation.path):
+    for path, group in groupby(section.citations, key=lambda citation: citation.path):
         lines += ["", f"**{path}**", ""]
         for citation in group:
             note = f" ({citation.note})" if citation.note else ""

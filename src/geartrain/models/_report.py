@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
@@ -16,16 +17,17 @@ from geartrain.models._answer_practice import practice_section
 from geartrain.models._answer_values import values_section
 from geartrain.models._answer_whole import about_file, contents, files, overview
 from geartrain.models._citing import by_file, citation
-from geartrain.models._evidence import Finding, Kind, rank, strength
+from geartrain.models._evidence import AMOUNT, Finding, Kind, rank, strength
 from geartrain.models._observed import Seen
 from geartrain.models._question import Aim, Question
-from geartrain.models._quoting import QUOTE_CHARS_MAX, Citation, Section, counted, excerpt, joined, sentence
+from geartrain.models._quoting import QUOTE_CHARS_MAX, Citation, Section, bare, counted, excerpt, joined, sentence
 from geartrain.models._scope import body, definition_of, documented
+from geartrain.models._sentences import sentence_at
 from geartrain.models._standing import file_factor, is_prose
 from geartrain.models._syntax import title_of
 from geartrain.models._words import forms
 
-CITATIONS_MAX: Final = 12
+CITATIONS_MAX: Final = 10
 
 # Folders that no author has written.
 _HIDDEN: Final = re.compile(r"(?:^|/)(?:\.|__pycache__$)|\.(?:dist|egg)-info$")
@@ -34,19 +36,10 @@ _SNIPPET_LINES: Final = 12
 _PER_FILE_MAX: Final = 4
 _BEST_FILE_MAX: Final = 6
 # What is much weaker than the best line is not shown, but rather something weak than one line alone.
-_SCORE_SHARE_MIN: Final = 0.33
+_SCORE_SHARE_MIN: Final = 0.4
 _CITATIONS_MIN: Final = 4
-_DEFAULTS_MAX: Final = 6
-_ATTRIBUTE_LINES_MAX: Final = 40
-# What is assigned in a function's body is no default, and some defaults are stated in words.
-_STATEMENT: Final = re.compile(r"^\s{8,}[\w.]+ = ")
-_IN_WORDS: Final = re.compile(r"\bdefaults to\b|\bthe default\b|\bby default\b", re.IGNORECASE)
-_HAS_ATTRIBUTES: Final = re.compile(r"^\s*(?:\w+ )*(?:class|struct|interface|type|record)\b")
-_LITERAL_DEFAULT: Final = re.compile(
-    r"^\s*#\s*define\s+\w+\s+\S+|"
-    r"\b\w+\s*(?::\s*[\w.\[\] |\"']{1,50})?\s*=\s*(?:[-+]?[\d_.]+(?:\s*(?:\*\*?|<<|[-+/])\s*[\d_.]+)*|"
-    r"None|True|False|true|false|null|\"[^\"]*\"|'[^']*'|[A-Z][\w.]*\([^()]*\)|[A-Z_]{3,})"
-)
+_FACTS_MAX: Final = 3
+_FACTS_LOOKED_AT: Final = 6
 
 
 def section_for(question: Question, seen: Seen) -> Section:
@@ -76,13 +69,15 @@ def _general(question: Question, seen: Seen) -> Section | None:
     missing = _missing_sentence(question, seen)
     if all(is_prose(finding.path) for finding in chosen[:3]):
         citations = by_file([*citations, *_completing(question, seen, chosen)])
-        return Section(f"{_prose_summary(question, chosen)} {missing}".rstrip(), citations)
+        return Section(f"{_prose_summary(question, seen, chosen)} {missing}".rstrip(), citations)
     sentences = [_definition_sentence(question, seen, chosen)]
     if Aim.WHERE in question.aims or not sentences[0]:
         sentences.insert(0, _place_sentence(question, chosen))
+    if not any(sentences[-1:]):
+        sentences.append(_said_sentence(chosen))
     if question.aims & {Aim.AMOUNT, Aim.DEFAULTS}:
         sentences.insert(0, _values_sentence(question, chosen))
-    return Section(" ".join(filter(None, [*sentences, missing])), citations, _snippet(question, seen, chosen[0]))
+    return Section(" ".join(filter(None, [*sentences, missing])), citations, _snippet(question, seen, chosen))
 
 
 def _missing_sentence(question: Question, seen: Seen) -> str:
@@ -111,22 +106,18 @@ def _completing(question: Question, seen: Seen, chosen: Sequence[Finding]) -> It
                 yield citation(question, seen, finding.path, number)
 
 
-def _snippet(question: Question, seen: Seen, finding: Finding) -> tuple[Citation, ...]:
-    """Return the code around the best finding, where a question wants to understand and not only to find."""
-    if not question.aims & {Aim.HOW, Aim.WHY, Aim.WHAT_IS} or Aim.WHERE in question.aims or is_prose(finding.path):
+def _snippet(question: Question, seen: Seen, chosen: Sequence[Finding]) -> tuple[Citation, ...]:
+    """Return the code of the best finding, where a question wants to understand and not only to find."""
+    if not question.aims & {Aim.HOW, Aim.WHY, Aim.WHAT_IS} or Aim.WHERE in question.aims:
         return ()
-    lines = seen.lines[finding.path]
-    first = last = finding.line
-    if finding.kind is not Kind.DEFINITION:
-        while first - 1 in lines and finding.line - first < _SNIPPET_LINES // 2:
-            first -= 1
-    while last + 1 in lines and last - first < _SNIPPET_LINES - 1:
-        last += 1
-    if finding.kind is Kind.DEFINITION:
-        last = max(
-            number for number, text in body(lines, first) if number <= last and (text.strip() or number == first)
-        )
-    return tuple(Citation(finding.path, number, lines[number][:QUOTE_CHARS_MAX]) for number in range(first, last + 1))
+    shown = next((f for f in chosen[:_FACTS_LOOKED_AT] if f.kind is Kind.DEFINITION and not is_prose(f.path)), None)
+    if shown is None:
+        return ()
+    lines, first = seen.lines[shown.path], shown.line
+    within = [n for n, text in body(lines, first) if n < first + _SNIPPET_LINES and (text.strip() or n == first)]
+    if len(within) < 2:
+        return ()
+    return tuple(Citation(shown.path, n, lines[n][:QUOTE_CHARS_MAX]) for n in range(first, max(within) + 1))
 
 
 def _chosen(question: Question, findings: Sequence[Finding]) -> list[Finding]:
@@ -177,7 +168,7 @@ def _place_sentence(question: Question, chosen: Sequence[Finding]) -> str:
         inside = ", ".join(f"`{name}`" for name in names[:3])
         places.append(f"`{path}` ({inside})" if inside else f"`{path}`")
     more = f", and {counted(len(files) - 3, 'other file')}" if len(files) > 3 else ""
-    return f"What has to do with {_subject_of(question)} is mainly in {joined(places)}{more}."
+    return f"For {_subject_of(question)}, look first at {joined(places)}{more}."
 
 
 def _definition_sentence(question: Question, seen: Seen, chosen: Sequence[Finding]) -> str:
@@ -202,19 +193,36 @@ def _definition_sentence(question: Question, seen: Seen, chosen: Sequence[Findin
     return said
 
 
+def _said_sentence(chosen: Sequence[Finding]) -> str:
+    """Return what a comment or docstring among the best lines says."""
+    for finding in chosen[:_FACTS_LOOKED_AT]:
+        if finding.kind in {Kind.COMMENT, Kind.PROSE}:
+            text = bare(finding.text.strip()).lstrip("#*/ ").strip()
+            return f"A comment there says {sentence(text)} (`{finding.path}:{finding.line}`)." if text else ""
+    return ""
+
+
 def _values_sentence(question: Question, chosen: Sequence[Finding]) -> str:
-    constants = [f for f in chosen[:5] if f.kind is Kind.CONSTANT and re.search(r"\d", f.text)]
+    constants = [f for f in chosen[:5] if AMOUNT.match(f.text) and not f.text.rstrip().endswith((",", "("))]
     shown = [f"`{excerpt(f.text, question)}` (`{f.path}:{f.line}`)" for f in constants]
     return f"Values stated there: {joined(shown)}." if shown else ""
 
 
-def _prose_summary(question: Question, chosen: Sequence[Finding]) -> str:
-    best = next((finding for finding in chosen if finding.kind is not Kind.HEADING), chosen[0])
-    files = list(dict.fromkeys(finding.path for finding in chosen))
-    where = joined([f"`{path}`" for path in files[:3]])
-    more = f" and {len(files) - 3} more" if len(files) > 3 else ""
-    lead = f"About {_subject_of(question)}, most is said in {where}{more}."
-    return f"{lead} The closest line: “{excerpt(best.text, question)}” (`{best.path}:{best.line}`)."
+def _prose_summary(question: Question, seen: Seen, chosen: Sequence[Finding]) -> str:
+    """Return the sentences that say most, in the order of the texts, and where else something is said."""
+    told: dict[str, Finding] = {}
+    for finding in chosen[:_FACTS_LOOKED_AT]:
+        if finding.kind is Kind.HEADING:
+            continue
+        line, text = sentence_at(seen.lines[finding.path], finding.line, question.strong)
+        if len(told) < _FACTS_MAX and all(text not in other and other not in text for other in told):
+            told[text] = replace(finding, line=line)
+    if not told:
+        return _place_sentence(question, chosen)
+    facts = " ".join(f"“{text}” (`{at.path}:{at.line}`)" for text, at in told.items())
+    others = [path for path in dict.fromkeys(f.path for f in chosen) if path not in {at.path for at in told.values()}]
+    more = f" More in {joined([f'`{path}`' for path in others[:3]])}." if others else ""
+    return f"{facts}{'' if facts.endswith('.') else '.'}{more}"
 
 
 def _nothing(question: Question, seen: Seen) -> Section:

@@ -143,6 +143,7 @@ def _first_searches(now: Situation) -> Planned:
         yield now.search(calls, _HITS_SOME)
     if Aim.SETTINGS in question.aims:
         yield from _value_searches(now)
+        yield from _meetings(now, list(topics(question)))
         return
     terms = [term for term in question.strong if term.word not in question.names]
     if question.subject and Aim.CALLERS in question.aims:

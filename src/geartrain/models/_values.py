@@ -23,7 +23,7 @@ _LITERAL: Final = (
     rf"(?:{_NUMBER}(?:\s*(?:\*\*?|<<|[-+/])\s*{_NUMBER})*|None|True|False|true|false|null|math\.inf|"
     r"\"[^\"]*\"|'[^']*'|`[^`]*`|(?:datetime\.)?timedelta\([^()]*\)|[A-Z][A-Z\d_]{3,}|\((?:[\d., ]|\"[^\"]*\")+\))"
 )
-_END: Final = r"\s*[,;]?\s*(?:(?:#|//|/\*).*)?$"
+_END: Final = r"(?:,\s*[\"'].*)?\s*[,;]?\s*(?:(?:#|//|/\*).*)?$"
 _ATTRIBUTE: Final = re.compile(
     r"^(?: {0,4}|\t)(?:(?:export|public|private|static|final|const|constexpr|let|var|val|readonly|int|long)\s+)*"
     rf"(_*[A-Za-z][\w.-]*)\s*(?::\s*[^=]{{1,60}}?)?\s*:?=\s*({_LITERAL}){_END}"
@@ -110,7 +110,7 @@ def _values_of(question: Question, wanted: Sequence[Term], path: str, lines: Map
             continue
         inside = forms(enclosing(path, lines, number)) if text[:1].isspace() else frozenset[str]()
         for name, value, share in _named_values(path, text):
-            weight = share * _about(wanted, name, inside, own) * (1.0 if re.match(r"[-+\d.]", value) else 0.5)
+            weight = share * _about(wanted, name, inside, own) * _telling(value)
             if weight > 0 and not _NO_SETTING.match(name):
                 yield ValueLine(path, number, name, value, weight)
 
@@ -127,16 +127,24 @@ def _named_values(path: str, text: str) -> Iterator[tuple[str, str, float]]:
         yield match.group(1), match.group(2), 1.0
 
 
+def _telling(value: str) -> float:
+    """Return how much a value says: a number most, nothing at all least."""
+    if value in {"None", "null", "-1", '""', "''"}:
+        return 0.25
+    return 1.0 if re.match(r"[-+\d.]", value) else 0.6
+
+
 def _about(wanted: Sequence[Term], name: str, inside: frozenset[str], own: frozenset[str]) -> float:
     """Return how much a value of *name*, in a definition and a file with these forms, has to do with what is wanted."""
     if not wanted:
         return 1.0 if name.strip("_").isupper() or (inside | own) & _CENTRAL or "default" in name.lower() else 0.2
     found = forms(name)
-    best = 0.0
+    said_of: list[float] = []
     for term in wanted:
         said = strength(term, name, found)
-        if term.forms & _LIMITS and found & _BOUNDS:
+        if term.forms & _LIMITS and (found & _BOUNDS or re.match(r"_*(?:max|min)", name, re.IGNORECASE)):
             said = max(said, 0.8)
         around = 0.8 if term.forms & inside else 0.5 if term.forms & own else 0.0
-        best = max(best, said, around)
-    return best
+        said_of.append(max(said, around))
+    # Of two words that are wanted, one alone says little.
+    return max(said_of) * (0.3 + 0.7 * sum(value > 0 for value in said_of) / len(said_of)) + 0.2 * sum(said_of)

@@ -29,7 +29,7 @@ def best(question: str, known: Seen) -> Finding:
     [
         ("a.py", "class Timeout(Exception):", Kind.DEFINITION),
         ("a.py", "    async def get(self):", Kind.DEFINITION),
-        ("a.py", "    class of service, in a text", Kind.PLAIN),
+        ("a.py", "    class of service, in a text", Kind.COMMENT),
         ("a.go", "func (s *Server) Close() error {", Kind.DEFINITION),
         ("a.go", "type Config struct {", Kind.DEFINITION),
         ("a.rs", "pub(crate) fn parse<T>(x: T) -> T {", Kind.DEFINITION),
