@@ -406,6 +406,8 @@ class RunActor:
                     stored(moved)
             except Exception:  # noqa: BLE001 - whatever it was, it was logged when it happened first
                 return delivery
+            finally:  # nothing of this is stored: what comes again is no repetition
+                self._recent.pop(delivery.event.id, None)
         return batch[0]
 
     def _rest_soon(self) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import anyio
 from anyio.abc import TaskGroup
 
+from geartrain.actors import CellState
 from geartrain.clock import Clock
 from geartrain.errors import GeartrainError, InternalError, InvalidValue, RuntimeClosed, UsageError
 from geartrain.ids import Ids
@@ -234,7 +235,8 @@ class Host:
             appends = [actor.appending for actor in busy if actor.appending and not actor.appending.done()]
             if appends:
                 await asyncio.wait(appends, timeout=until - loop.time())
-            await asyncio.sleep(0)  # their next turn
+            # Their next turn; those that broke down wait for a time, and asking at once would not let it pass.
+            await asyncio.sleep(0 if any(actor.cell.state is not CellState.BROKEN for actor in busy) else 0.05)
 
     async def _let_go(self, node: Node) -> None:
         error = RuntimeClosed("waiting for a run")

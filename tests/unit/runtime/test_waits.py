@@ -21,7 +21,6 @@ from geartrain.persistence import OwnershipLost, StoreBusy, StoreUnusable
 from geartrain.runtime import Agent, Ask, LiveExecutor, Runtime
 from geartrain.runtime._actor import RunActor
 from geartrain.runtime._model_effect import ModelEffect
-from geartrain.runtime._tasks import EffectTask
 from geartrain.runtime._tool_effect import ToolEffect
 
 
@@ -128,12 +127,12 @@ async def test_nothing_of_an_ended_run_stays_in_memory(memory: Store, ledger: Le
         watch = run.watch()
         await settle()
         gc.collect()
-        kinds = (RunActor, Cell, ToolEffect, ModelEffect, EffectTask)
+        kinds = (RunActor, Cell, ToolEffect, ModelEffect)
         before = _count(*kinds)
         await run.wait_ended()
         await settle()
         gc.collect()
-        assert _count(*kinds) <= before - 4
+        assert _count(*kinds) <= before - 3
         gone = weakref.ref(watch)
         del watch
         gc.collect()
