@@ -31,7 +31,7 @@ def practice_section(question: Question, seen: Seen) -> Section | None:
     sentences = []
     facts = _facts(chosen)
     if facts:
-        told = joined([f"{_told(path, text)} (`{path}:{line}`)" for path, line, text in facts])
+        told = joined([f"{_told(practice, path, text)} (`{path}:{line}`)" for path, line, text in facts])
         sentences.append(f"{practice.lead}: {told}.")
     elif not folders:
         sentences.append(f"{practice.nothing}: neither a read-me, a guide for contributors nor a build file.")
@@ -77,6 +77,8 @@ def _in_order(chosen: list[tuple[str, int, str]]) -> list[tuple[str, int, str]]:
     return sorted(chosen, key=lambda one: (files.index(one[0]), one[1]))
 
 
-def _told(path: str, text: str) -> str:
-    bare = _MARKS.sub("", text).replace(" | ", ": ").strip()
+def _told(practice: Practice, path: str, text: str) -> str:
+    """Return the sentence of a line that says most."""
+    pieces = re.split(r"(?<=[.;])\s+(?=[A-Z`])", _MARKS.sub("", text).replace(" | ", ": ").strip())
+    bare = max(pieces, key=practice.value_of)
     return f"“{bare}”" if is_prose(path) or "`" in bare else f"`{bare}`"

@@ -58,12 +58,14 @@ def overview(question: Question, seen: Seen) -> Section | None:
     paths = _in_reading_order(seen)
     openings = [(path, line) for path in paths for line in [_opening(path, seen.lines[path])] if line is not None]
     if not openings:
-        return files(question, seen)
+        return Section(f"No text or docstring that was read says in words what this is. {contents(seen)}")
     first_path, first = openings[0]
     lines = seen.lines[first_path]
-    paragraph = _paragraph(lines, first) if is_prose(first_path) else [first]
-    said = bare(" ".join(lines[number].strip() for number in paragraph))
-    summary = f"In its own words: {sentence(_shortened(said))} (`{first_path}:{first}`). {contents(seen)}"
+    paragraph = (_paragraph(lines, first) if is_prose(first_path) else []) or [first]
+    said = bare(" ".join(lines[number].strip().lstrip("# ") for number in paragraph))
+    closed = lines[first].rstrip().endswith(('"""', "'''", '"'))
+    quotation = f"“{said}”" if closed else sentence(_shortened(said))
+    summary = f"In its own words: {quotation} (`{first_path}:{first}`). {contents(seen)}"
     if is_prose(first_path) and not _is_readme(first_path) and len(openings) > 1:
         begins = [
             f"`{path}` begins {sentence(_first_words(seen, path, line))} (`{path}:{line}`)" for path, line in openings
@@ -124,6 +126,8 @@ def _in_reading_order(seen: Seen) -> list[str]:
 
 def _opening(path: str, lines: dict[int, str]) -> int | None:
     """Return the line in which a file says what it is: the first real sentence of a text, docstring or comment."""
+    if path.endswith(".json"):
+        return next((n for n, text in sorted(lines.items()) if re.match(r"\s*\"description\"\s*:", text)), None)
     in_comment = False
     for number in range(1, max(lines, default=0) + 1):
         text = lines.get(number, "").strip()
@@ -132,6 +136,8 @@ def _opening(path: str, lines: dict[int, str]) -> int | None:
             in_comment = not in_comment or text.count('"""') == 2
         words = re.findall(r"[A-Za-z]{2,}", text)
         title = text.isupper() and is_prose(path)
+        if number < 4 and len(words) > 3 and re.match(r"#\s", text) and is_prose(path):
+            return number
         badge = title or text.startswith(("[!", "![", "<", "#!", "# -*-", "=", "--", "|", "Copyright"))
         if len(words) < (2 if comment and number < 4 else 4) or badge or text.startswith("#"):
             continue
@@ -148,13 +154,13 @@ def contents(seen: Seen) -> str:
         pieces.append(f"{counted(len(top_folders), 'folder')} ({some(top_folders)})")
     if top_files:
         pieces.append(f"{counted(len(top_files), 'file')} ({some(top_files)})")
-    return f"At the top there are {' and '.join(pieces)}." if pieces else ""
+    return f"The top folder has {' and '.join(pieces)}." if pieces else ""
 
 
 def files(question: Question, seen: Seen) -> Section | None:
     del question
     folders = [f"- `{folder}/`" for folder in sorted(seen.folders) if not _HIDDEN.search(folder)]
-    names = [*folders, *(f"- `{path}`" for path in sorted(seen.files))]
+    names = [*folders, *(f"- `{path}`" for path in sorted(seen.files) if not _HIDDEN.search(path.rpartition("/")[0]))]
     if not names:
         return None
     more = [f"- and {len(names) - _NAMES_MAX} more"] if len(names) > _NAMES_MAX else []

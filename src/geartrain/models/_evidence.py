@@ -26,6 +26,8 @@ from geartrain.models._words import forms, parts, stem
 # A name of more words is a sentence, as tests have them: it says what is so, and defines nothing that was asked for.
 NAME_WORDS_MAX: Final = 6
 _FENCED_FACTOR: Final = 0.3
+# A row of a table is no sentence.
+_TABLE_FACTOR: Final = 0.6
 
 # How far apart two terms may stand and still meet, and what the distance costs.
 REACH_LINES: Final = 5
@@ -66,7 +68,7 @@ _PREFERRED: Final[Mapping[Aim, Mapping[Kind, float]]] = MappingProxyType(
         Aim.AMOUNT: {Kind.CONSTANT: 1.5},
         Aim.EXCEPTIONS: {Kind.RAISE: 2.0},
         Aim.WHERE: {Kind.DEFINITION: 1.5, Kind.ASSIGNMENT: 0.8},
-        Aim.HOW: {Kind.DEFINITION: 1.3, Kind.COMMENT: 1.3, Kind.ASSIGNMENT: 0.75, Kind.PLAIN: 0.8},
+        Aim.HOW: {Kind.DEFINITION: 1.3, Kind.COMMENT: 1.3, Kind.PROSE: 1.3, Kind.ASSIGNMENT: 0.75, Kind.PLAIN: 0.8},
         Aim.WHAT_IS: {Kind.DEFINITION: 1.3, Kind.HEADING: 1.2, Kind.COMMENT: 1.1},
         Aim.WHY: {Kind.COMMENT: 1.6, Kind.PROSE: 1.3},
     }
@@ -238,11 +240,7 @@ def _ranked_lines(
         kind = kind_of(path, text)
         if kind is not Kind.HEADING and repeats(text, question.echoes):
             continue
-        met = dict(here)
-        for distance in range(1, REACH_LINES + 1):
-            for near in (number - distance, number + distance):
-                for word, value in matched.get((path, near), {}).items():
-                    met[word] = max(met.get(word, 0.0), value * (0.6 - 0.1 * distance))
+        met = _met(path, number, matched)
         # Where a compound is met, its words say nothing more.
         inside = {word for term in met if " " in term for word in term.split()}
         said = sum(weights[word] * value for word, value in met.items() if word not in inside)
@@ -250,17 +248,35 @@ def _ranked_lines(
         if kind is Kind.DEFINITION and is_test(path) and not about_tests(question):
             kind = Kind.PLAIN
         score = said * (0.35 + coverage) * WEIGHTS[kind] * _preference(question, kind, text) * factor
-        if kind in {Kind.DEFINITION, Kind.CONSTANT}:
-            score *= _named(question, path, text)
-        elif _ATTRIBUTE.match(text):
-            score *= 1.0 + 0.8 * _share(text.partition(":")[0].partition("=")[0], wanted)
-        if Aim.AMOUNT in question.aims and (amount := AMOUNT.match(text)):
-            score *= 1.0 + 3.0 * _share(amount.group(1), wanted)
-        if SAYS_ITSELF.match(text):
-            score *= 0.4
-        if number in examples:
-            score *= _FENCED_FACTOR
+        score *= _line_factor(question, path, text, kind, wanted)
+        score *= _FENCED_FACTOR if number in examples else 1.0
         yield Finding(path, number, text, kind, score, frozenset(met))
+
+
+def _met(path: str, number: int, matched: Mapping[tuple[str, int], Mapping[str, float]]) -> dict[str, float]:
+    """Return how well each term is matched on a line or, for less the farther away, near it."""
+    met = dict(matched[path, number])
+    for distance in range(1, REACH_LINES + 1):
+        for near in (number - distance, number + distance):
+            for word, value in matched.get((path, near), {}).items():
+                met[word] = max(met.get(word, 0.0), value * (0.6 - 0.1 * distance))
+    return met
+
+
+def _line_factor(question: Question, path: str, text: str, kind: Kind, wanted: frozenset[str]) -> float:
+    """Return what a line counts for what it names, gives a value, or is."""
+    factor = 1.0
+    if kind in {Kind.DEFINITION, Kind.CONSTANT}:
+        factor *= _named(question, path, text)
+    elif _ATTRIBUTE.match(text):
+        factor *= 1.0 + 0.8 * _share(text.partition(":")[0].partition("=")[0], wanted)
+    if Aim.AMOUNT in question.aims and (amount := AMOUNT.match(text)):
+        factor *= 1.0 + 3.0 * _share(amount.group(1), wanted)
+    if SAYS_ITSELF.match(text):
+        factor *= 0.4
+    if kind is Kind.PROSE and text.lstrip().startswith("|"):
+        factor *= _TABLE_FACTOR
+    return factor
 
 
 def _share(name: str, wanted: frozenset[str]) -> float:

@@ -51,7 +51,7 @@ TABLE: Final[Mapping[Aim, Practice]] = MappingProxyType(
             command=r"\bpip3? install|\bpipx \w|\buv (?:add|pip|tool)|\bnpm i(?:nstall)?\b|\byarn add|"
             r"\bcargo (?:install|add)|\bgo (?:get|install)\b|\bapt(?:-get)? install|\bbrew install|"
             r"\bmake install|\bconda install|\bgit clone|\./configure",
-            files=r"(?:^|/)(?:makefile|install[^/]*)$",
+            files=r"(?:^|/)install[^/]*$",
             nothing="Nothing that was found says how it is installed",
         ),
         Aim.RUN: Practice(
@@ -91,11 +91,11 @@ def standing(practice: Practice, path: str) -> float:
     name = path.rpartition("/")[2]
     depth = 0.15 * path.count("/")
     if practice.files and re.search(practice.files, path, re.IGNORECASE):
-        return max(0.2, 0.8 - depth)
+        return max(0.2, (1.2 if practice is TABLE[Aim.LICENCE] else 0.8) - depth)
     if _FIRST.match(name):
         return max(0.2, 1.0 - depth)
     if _GUIDES.match(name):
-        return max(0.2, 1.1 - depth)
+        return max(0.2, (1.1 if practice is TABLE[Aim.TESTS] else 0.8) - depth)
     if _CHECKS.match(path):
         return 0.7
     return max(0.2, 0.6 - depth) if _DOCUMENTS.match(path) else 0.0

@@ -11,7 +11,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Final
 
-from geartrain.models._words import parts, related, search_root, stem, word_set
+from geartrain.models._words import american, parts, related, search_root, stem, word_set
 
 TERMS_MAX: Final = 12
 # More of a question than this is not read: a pasted log is no question.
@@ -102,6 +102,7 @@ _EMPTY: Final = word_set(
     "shall she should show so some somebody someone something such t take taken tell than thank thanks that the "
     "their them then there these they thing things this those to too under until up us used using very want was we "
     "well were what when where which while who whom whose why will with within without work working works would "
+    "offer offers offered provide provides provided support supports supported "
     "you your yes use uses mention mentioned mentions called call calls caller callers called"
 )
 # Words that say a little: used for ranking, searched only if there is nothing better.
@@ -147,7 +148,8 @@ _POINTS_BACK: Final = re.compile(r"\b(?:it|its|they|them|their|these|those)\b", 
 class Term:
     """One thing to look for. `forms` are compared with `words.forms`.
 
-    `related` are the stems that count half, the closest first; `weight` says how much the term says about the question.
+    `wider` are the words that answer for it, the closest first, and `related` their stems, which count half;
+    `weight` says how much the term says about the question.
     `pattern` is a regular expression for a search in which upper and lower case are the same. An `exact` term is an
     identifier and matches only as it is written.
     """
@@ -157,6 +159,7 @@ class Term:
     pattern: str
     weight: float = 1.0
     related: tuple[str, ...] = ()
+    wider: tuple[str, ...] = ()
     soft: bool = False
     root: str = ""
     exact: bool = False
@@ -164,8 +167,7 @@ class Term:
     @property
     def wide_pattern(self) -> str:
         """The pattern, or any word that answers for the term."""
-        others = [rf"\b{re.escape(word)}" for word in self.related if len(word) > 2]
-        return "|".join([self.pattern, *others[:3]])
+        return "|".join([self.pattern, *(found_as(word) for word in self.wider[:5])])
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,6 +343,7 @@ def _compound(words: list[str], weight: float) -> Term:
         pattern=pattern,
         weight=weight,
         related=_related_stems(left + search_root(right)),
+        wider=_related_words(left + search_root(right)),
     )
 
 
@@ -348,7 +351,7 @@ def _word_term(word: str) -> Term:
     lower = word.lower()
     if len(parts(word)) > 1:
         return replace(_compound([word], 1.2), word=word)
-    root = search_root(lower)
+    root = search_root(american(lower))
     # A short root stands inside many words that have nothing to do with it.
     pattern = re.escape(root) if len(root) > 4 else rf"\b{re.escape(root)}|_{re.escape(root)}"
     if not lower.startswith(root):
@@ -360,10 +363,24 @@ def _word_term(word: str) -> Term:
         pattern=pattern,
         weight=0.4 if soft else 1.0,
         related=_related_stems(lower),
+        wider=_related_words(lower),
         soft=soft,
         root=root,
     )
 
 
+def _related_words(word: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(other for other in related(word) if other not in _EMPTY and len(other) > 2))
+
+
 def _related_stems(word: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(stem(other) for other in related(word) if other not in _EMPTY))
+    # Of a word that is written in two, the stem is that of both together, as `forms` joins them.
+    return tuple(
+        dict.fromkeys("".join(parts(other)) if "_" in other else stem(other) for other in _related_words(word))
+    )
+
+
+def found_as(word: str) -> str:
+    """Return a pattern that finds the regular forms of *word* at the beginning of a word or a part of a name."""
+    pieces = [re.escape(search_root(piece)) for piece in parts(word)]
+    return rf"(?:\b|_){'[-_ ]?'.join(pieces)}"

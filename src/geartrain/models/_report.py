@@ -226,9 +226,11 @@ def _prose_summary(question: Question, seen: Seen, chosen: Sequence[Finding]) ->
 
 
 def _nothing(question: Question, seen: Seen) -> Section:
-    looked = ", ".join(f"“{term.word}”" for term in question.strong[:6]) or "anything to look for"
+    looked = joined([f"“{term.word}”" for term in question.strong[:6]]) or "anything to look for"
+    wider = list(dict.fromkeys(word for term in question.strong[:6] for word in term.wider))[:4]
+    also = f", and for the related words {joined([f'“{word}”' for word in wider])}" if wider else ""
     there = contents(seen) or "No file was seen."
-    return Section(f"Nothing was found for this question. Searched for: {looked}. {there}")
+    return Section(f"Nothing was found for this question. Searched for {looked}{also}. {there}")
 
 
 _COMPOSERS: Final = MappingProxyType[Aim, Callable[[Question, Seen], Section | None]](

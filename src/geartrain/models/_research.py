@@ -17,7 +17,7 @@ from geartrain.machine import RequestedCall
 from geartrain.models._evidence import CAPITALS, Finding, Kind, rank, strength
 from geartrain.models._observed import Seen
 from geartrain.models._practice import TABLE, standing
-from geartrain.models._question import Aim, Question, Term
+from geartrain.models._question import Aim, Question, Term, found_as
 from geartrain.models._scope import definition_of
 from geartrain.models._standing import FRONT_FILES, file_factor, is_prose
 from geartrain.models._syntax import title_of
@@ -253,9 +253,9 @@ def _first_reads(now: Situation) -> Planned:
         return
     yield from _bodies(now)
     if seen.count < _HITS_FEW:
-        words = dict.fromkeys(stem for term in question.strong for stem in term.related)
+        words = dict.fromkeys(word for term in question.strong for word in term.wider)
         if words:
-            yield now.search(_fitting(rf"\b{re.escape(word)}" for word in list(words)[:8]), _HITS_SOME)
+            yield now.search(_fitting(found_as(word) for word in list(words)[:8]), _HITS_SOME)
         yield from _likely_folders(now)
     yield from _windows(now, rank(question, seen))
 

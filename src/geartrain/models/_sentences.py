@@ -25,6 +25,9 @@ def sentence_at(lines: Mapping[int, str], line: int, terms: Sequence[Term]) -> t
     last = line
     while last - line < _LINES_MAX and _runs_on(lines, last + 1) and not _ITEM.match(lines[last + 1]):
         last += 1
+    if lines[line].lstrip().startswith("|"):
+        cells = [cell.strip() for cell in lines[line].strip().strip("|").split("|")]
+        return line, _short(max(cells, key=lambda cell: _value(cell, terms)))
     if _NO_PROSE.match(lines[line]):
         first = last = line
     # Where in the joined text each line begins.
@@ -39,12 +42,16 @@ def sentence_at(lines: Mapping[int, str], line: int, terms: Sequence[Term]) -> t
     for begin, end in _spans(text):
         if begin < own_end and end > own_begin:
             said = text[begin:end].strip()
-            here = forms(said)
-            value = sum(term.weight * strength(term, said, here) for term in terms)
+            value = _value(said, terms)
             if value > best:
                 starts = max(number for at, number in begins if at <= begin)
                 best, found = value, (starts, _short(said))
     return found
+
+
+def _value(text: str, terms: Sequence[Term]) -> float:
+    found = forms(text)
+    return sum(term.weight * strength(term, text, found) for term in terms)
 
 
 def _runs_on(lines: Mapping[int, str], number: int) -> bool:

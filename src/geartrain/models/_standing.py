@@ -32,7 +32,7 @@ _FACTORS: Final = (
     (re.compile(r"(?:^|/)[^/]+\.(?:dist|egg)-info/(?!METADATA)"), 0.15),
     (re.compile(r"(?:^|/)testing/"), 0.3),
     (re.compile(r"(?:^|/)benchmarks?/"), 0.25),
-    (re.compile(r"\.(?:csv|json|xml)$"), 0.4),
+    (re.compile(r"\.(?:csv|json|xml|html?|[1-8])$"), 0.4),
     (re.compile(r"(?:^|/)(?:examples?|samples?|demos?|scripts?)/|(?:^|/)(?:demo|example)s?\.\w+$"), 0.5),
     (re.compile(r"\.pyi$|(?:^|/)(?:Makefile|pyproject\.toml|setup\.\w+)$"), 0.6),
 )

@@ -26,7 +26,7 @@ _LITERAL: Final = (
 _END: Final = r"(?:,\s*[\"'].*)?\s*[,;]?\s*(?:(?:#|//|/\*).*)?$"
 _ATTRIBUTE: Final = re.compile(
     r"^(?: {0,4}|\t)(?:(?:export|public|private|static|final|const|constexpr|let|var|val|readonly|int|long)\s+)*"
-    rf"(_*[A-Za-z][\w.-]*)\s*(?::\s*[^=]{{1,60}}?)?\s*:?=\s*({_LITERAL}){_END}"
+    rf"(_*[A-Za-z][\w.-]*)\s*(?::\s*(?:[^=,\[]|\[[^\]]*\])+?)?\s*:?=\s*({_LITERAL}){_END}"
 )
 _DEFINE: Final = re.compile(rf"^\s*#\s*define\s+([A-Za-z_]\w*)\s+\(?({_LITERAL})\)?{_END}")
 _KEY: Final = re.compile(rf"^\s{{0,8}}[\"']?([A-Za-z][\w. -]*?)[\"']?\s*:\s*({_LITERAL}|[\w.-]+){_END}")

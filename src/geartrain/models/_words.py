@@ -50,6 +50,13 @@ _SUFFIXES: Final = (
     ("al", 5),
 )
 
+# British spellings, which programs rarely have.
+_OUR: Final = re.compile(r"^(col|behavi|fav|flav|hon|neighb|lab|rum|harb)our")
+_ISE: Final = re.compile(r"(?<=al|er|or|el|on|ut|gn)is(?=e|ing|ation)|(?<=tim|nim|xim|mar|gan)is(?=e|ing|ation)")
+_CENTRE: Final = MappingProxyType(
+    {"centre": "center", "centres": "centers", "licence": "license", "licences": "licenses"}
+)
+
 # Words that only look inflected; cutting them would make them another word ("header" is no "head").
 _WHOLE: Final = word_set(
     "after buffer chapter corner counter error exception ever father filter header king layer letter mother never "
@@ -86,7 +93,7 @@ _SYNONYMS: Final = (
     "minimum min least",
     "wait sleep pause delay",
     "retry backoff attempt",
-    "timeout deadline expire expiry",
+    "timeout deadline expire expiry timed_out time_limit wait_for",
     "encode serialize dump encoder",
     "decode deserialize decoder loads",
     "directory folder dir",
@@ -125,9 +132,17 @@ def parts(text: str) -> list[str]:
     return [part.lower() for part in _PART.findall(text)]
 
 
+def american(word: str) -> str:
+    """Return the lower-case *word* as programs spell it: "color" for "colour", "serialize" for "serialise"."""
+    if word in _CENTRE:
+        return _CENTRE[word]
+    return _ISE.sub("iz", _OUR.sub(r"\1or", word))
+
+
 @lru_cache(maxsize=8_192)
 def stem(word: str) -> str:
     """Return the stem of the lower-case *word*; inflected forms of one word have the same."""
+    word = american(word)
     word = _undoubled(_without_suffix(_singular(_IRREGULAR.get(word, word))))
     if len(word) > 3 and word.endswith("e"):
         word = word[:-1]
