@@ -42,6 +42,6 @@ def operations(scenario: str, servers: Sequence[ForkServer]) -> int:
     return dry.reached[0][FILE_OPERATIONS]
 
 
-def faults(modes: Sequence[str], count: int, step: int = 1) -> list[str]:
-    """Return every *step*-th place in *count* operations, broken in each of *modes*."""
-    return [mode.format(k=k, later=k + LATER) for mode in modes for k in range(1, count + 1, step)]
+def faults(modes: Sequence[str], count: int, step: int = 1, first: int = 1) -> list[str]:
+    """Return every *step*-th place in *count* operations from *first* on, broken in each of *modes*."""
+    return [mode.format(k=k, later=k + LATER) for mode in modes for k in range(first, count + 1, step)]

@@ -85,15 +85,18 @@ def kill_everywhere(report: Report, servers: Sequence[ForkServer], how: Sweep) -
         report.say(f"  {name}: NEVER REACHED")
 
 
-def break_files(report: Report, servers: Sequence[ForkServer], step: int) -> None:
-    """Kill at each file operation of the run with approvals, and break each *step*-th one of all runs."""
+def break_files(report: Report, servers: Sequence[ForkServer], step: int, seed: int) -> None:
+    """Kill at each file operation of the run with approvals, and break each *step*-th one of all runs.
+
+    The seed says with which one it begins: so *step* seeds together take them all.
+    """
     for scenario in REFERENCE_RUNS:
         count = disk.operations(scenario, servers)
         full = scenario == REFERENCE_RUNS[-1]
         for mode in (*disk.KILLS, *disk.FAULTS):
             begun = time.monotonic()
             every = 1 if full and mode in disk.KILLS else step
-            places = disk.faults([mode], count, every)
+            places = disk.faults([mode], count, every, 1 + seed % every)
             done = []
             for played in play_all([Point(scenario=scenario, fault=place) for place in places], servers):
                 report.told(played)
@@ -144,7 +147,7 @@ def main() -> int:
             library = disk.build(Path(folder))
             behind = [stack.enter_context(disk.server(library, [HERE])) for _ in range(options.servers)]
             find_planted(report, planted.DISK_BUGS, planted.first_finding_on_disk, behind)
-            break_files(report, behind, options.step)
+            break_files(report, behind, options.step, options.seed)
 
         parts: dict[str, Callable[[], None]] = {
             "planted": lambda: find_planted(report, planted.BUGS, planted.first_finding, servers),
