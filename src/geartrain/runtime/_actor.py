@@ -242,6 +242,7 @@ class RunActor:
         calls = tuple(call for call in run.calls if call.id in command.call_ids)
         pending = ask_policy(self.node.policy, agent, run, calls, recorded)
         if not pending.complete:
+            self._drop_pending()  # of an evaluation that nobody wants any more
             self.pending_verdicts[command.key] = pending
             return None
         return PermissionsEvaluated(
@@ -309,6 +310,7 @@ class RunActor:
         """Deal with a batch that could not be stepped through or appended; called by the cell, which then waits."""
         for delivery in batch:
             self._recent.pop(delivery.event.id, None)
+        self._drop_pending()  # asked for a step that is not stored: the next one may ask about other calls
         if self.cell.state is CellState.STOPPED or isinstance(error, StoreClosed):
             for delivery in batch:
                 delivery.fail(RuntimeClosed(f"storing an event of run {self.run.id!r}"))
@@ -419,14 +421,18 @@ class RunActor:
         if self.at_rest and self.cell.idle and not self.node.effects.of(self.run.id):
             self.drop(None)
 
+    def _drop_pending(self) -> None:
+        for pending in self.pending_verdicts.values():
+            pending.drop()
+        self.pending_verdicts.clear()
+
     def drop(self, error: GeartrainError | None, *, reload: bool = False) -> None:
         """Take the actor out of memory; with an error, whoever waits for something is told."""
         node = self.node
         if node.actors.get(self.run.id) is self:
             del node.actors[self.run.id]
         node.effects.forget(self.run.id)
-        for pending in self.pending_verdicts.values():
-            pending.drop()
+        self._drop_pending()
         for delivery in self.cell.stop():
             delivery.fail(error or InternalError(f"run {self.run.id!r}: dropped with messages waiting"))
         if error is not None and not reload:

@@ -19,7 +19,7 @@ from geartrain.models import ContextTooLong, Model, backoff_seconds, is_retryabl
 from geartrain.runtime._edge import clean_text, replied, usable_usage
 from geartrain.runtime._effect import Effect, Registry
 from geartrain.runtime._node import RunAtWork
-from geartrain.runtime._policy import ask_about
+from geartrain.runtime._policy import PendingVerdicts, ask_about
 from geartrain.runtime._requests import model_request, summary_request
 from geartrain.runtime._tasks import End, Ended
 from geartrain.tools import error_text
@@ -134,9 +134,13 @@ class ModelEffect(Effect):
 class PolicyEffect(Effect):
     """Asynchronous policies that were asked in line and are now waited for."""
 
-    __slots__ = ()
+    __slots__ = ("_pending",)
 
     command: EvaluatePermissions
+
+    def __init__(self, effects: Registry, run_id: str, command: EvaluatePermissions) -> None:
+        super().__init__(effects, run_id, command)
+        self._pending: PendingVerdicts | None = None
 
     def begin(self, actor: RunAtWork) -> None:
         """Wait for them."""
@@ -145,9 +149,16 @@ class PolicyEffect(Effect):
             self.finished(reconcile=False)
             actor.ask_policy_again(self.command)
             return
+        self._pending = pending
         seconds = self.node.limits.policy_seconds
-        work = self.effects.executor.evaluate(self.command, pending.wait(seconds))
+        work = self.effects.executor.evaluate(self.command, pending.waiting(seconds))
         self.spawn(work, seconds * (len(self.command.call_ids) + 1))
+
+    def finished(self, *, reconcile: bool = True) -> None:
+        """Leave the registry, and let go of what policies still owe."""
+        if self._pending is not None:
+            self._pending.drop()
+        super().finished(reconcile=reconcile)
 
     def ended(self, ended: Ended) -> None:
         """Report the verdicts; a policy that does not end asks a person."""

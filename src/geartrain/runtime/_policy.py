@@ -7,9 +7,10 @@ or answers nonsense counts as `Ask`, with its error shown to whoever decides.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -133,7 +134,7 @@ class PendingVerdicts:
 
     async def wait(self, timeout_seconds: float) -> tuple[Verdict, ...]:
         """Wait for the policies that are asynchronous, each at most *timeout_seconds*."""
-        for call, withdrawn, owed in self._owed:
+        for call, withdrawn, owed in tuple(self._owed):
             cancellations = _cancellations()
             answer: Any
             try:
@@ -149,11 +150,26 @@ class PendingVerdicts:
         self._owed.clear()
         return self.verdicts()
 
+    def waiting(self, timeout_seconds: float) -> Awaitable[tuple[Verdict, ...]]:
+        """Return what `wait` does as something to await, which need not be awaited at all."""
+        return _Waiting(self, timeout_seconds)
+
     def drop(self) -> None:
         """Let go of what is owed without waiting for it."""
         for _, _, owed in self._owed:
-            if inspect.iscoroutine(owed):
-                owed.close()
+            if inspect.iscoroutine(owed) and not owed.cr_running:
+                with contextlib.suppress(BaseException):  # a stranger's code, on its way out
+                    owed.close()
+        self._owed.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    pending: PendingVerdicts
+    timeout_seconds: float
+
+    def __await__(self) -> Generator[Any, Any, tuple[Verdict, ...]]:
+        return self.pending.wait(self.timeout_seconds).__await__()
 
 
 def _cancellations() -> int:

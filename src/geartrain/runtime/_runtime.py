@@ -429,13 +429,20 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
         while True:
             moved = node.hub.follow(run_id)
             try:
-                ended = False
+                # Asked before reading: what is stored until then is read, the end included.
+                ended, apart = False, None
+                try:
+                    ended = await self._is_over(run_id)
+                except RunSetApart as error:  # what can be read of it comes first
+                    apart = error
                 while page := await node.journal.read(run_id, after=after, limit=100):
                     for row in page:
                         after = row.seq
-                        ended = bool(row.path) and row.path.rsplit(">", 1)[-1] in ENDED
+                        ended = ended or (bool(row.path) and row.path.rsplit(">", 1)[-1] in ENDED)
                         yield journal_entry(row)
-                if ended or await self._is_over(run_id):
+                if apart is not None:
+                    raise apart
+                if ended:
                     return
                 await moved
                 if self._host.closed:
