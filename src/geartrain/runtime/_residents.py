@@ -112,6 +112,9 @@ class Residents:
         if loaded.head.live:
             actor.cell.send_nowait(Delivery(recovered(revived.run, node.clock.now()), outside=False), Lane.CONTROL)
             faults.reach("run.recovered", run_id)
+        for event in alarms(revived.run, revived.specs[revived.run.spec], node.clock.now()):
+            # Before whatever made us load it: an approval that has expired is not approved.
+            actor.cell.send_nowait(Delivery(event, outside=False), Lane.CONTROL)
         for item in loaded.inbox:
             self._deliver_inbox(actor, item)
         return actor

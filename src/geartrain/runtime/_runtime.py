@@ -114,7 +114,8 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
             policy: Decides about each tool call; the default allows read-only tools and asks about the rest.
             limits: Every bound of the runtime.
             observers: Told what happens, in batches, each in a thread of its own.
-            recover: "all" goes on with every run that was left in the middle; "none" only with those that are used.
+            recover: "all" goes on with every run that was left in the middle, and wakes every run whose time has come;
+                "none" does so only with runs that are used.
             clock: What time it is.
             ids: Where new ids come from.
             executor: What carries out effects.

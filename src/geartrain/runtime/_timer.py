@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from geartrain.errors import GeartrainError
+from geartrain.machine import wake_at
 from geartrain.runtime._log import log
 from geartrain.runtime._node import Node
 
@@ -20,12 +21,13 @@ _PAGE: Final = 100
 
 
 class Timer:
-    """Wakes runs when their time has come."""
+    """Wakes runs when their time has come: all of the store, or *only_loaded* ones."""
 
-    __slots__ = ("_at", "_handle", "_node", "_ring", "_wake")
+    __slots__ = ("_at", "_handle", "_node", "_only_loaded", "_ring", "_wake")
 
-    def __init__(self, node: Node, wake: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(self, node: Node, wake: Callable[[str], Awaitable[None]], *, only_loaded: bool) -> None:
         self._node = node
+        self._only_loaded = only_loaded
         self._wake = wake
         self._at: float | None = None
         self._handle: asyncio.TimerHandle | None = None
@@ -49,8 +51,10 @@ class Timer:
             self._at = None
             try:
                 await self._wake_due()
-            except GeartrainError as error:
-                log.warning("timer_failed", error=str(error))
+            except Exception as error:  # noqa: BLE001 - whatever it was this time, runs are woken the next time
+                log.warning(
+                    "timer_failed", exc_info=None if isinstance(error, GeartrainError) else error, error=str(error)
+                )
                 self.note(self._node.clock.now() + 1.0)
             await self._ring.wait()
             self._ring.clear()
@@ -58,16 +62,34 @@ class Timer:
     async def _wake_due(self) -> None:
         node = self._node
         now = node.clock.now()
-        seen: set[str] = set()
-        while due := [run_id for run_id in await node.journal.due(now, limit=_PAGE) if run_id not in seen]:
-            seen.update(due)
-            for run_id in due:
-                await self._wake(run_id)
-            if len(seen) >= _PAGE * 10:  # the rest at the next turn: others want the loop too
-                self.note(now)
-                return
-        following = await node.journal.next_wake(now)
+        if self._only_loaded:
+            following = await self._wake_loaded()
+        else:
+            await self._wake_stored(now)
+            following = await node.journal.next_wake(now)
         self.note(min(following if following is not None else now + PATROL_SECONDS, now + PATROL_SECONDS))
+
+    async def _wake_loaded(self) -> float | None:
+        """Look at the runs in memory alone; return when the next of them wants to be woken."""
+        for run_id in list(self._node.actors):
+            await self._wake(run_id)
+        runs = [(actor.run, actor.specs.get(actor.run.spec)) for actor in self._node.actors.values()]
+        times = [wake_at(run, spec) for run, spec in runs if spec is not None]
+        now = self._node.clock.now()
+        return min((time for time in times if time is not None and time > now), default=None)
+
+    async def _wake_stored(self, now: float) -> None:
+        """Wake every run of the store that is due, those that cannot be woken once."""
+        tried: set[str] = set()
+        while True:
+            due = await self._node.journal.due(now, limit=_PAGE + len(tried))
+            fresh = [run_id for run_id in due if run_id not in tried]
+            if not fresh:
+                return
+            for run_id in fresh:
+                await self._wake(run_id)
+            tried.intersection_update(due)
+            tried.update(fresh)
 
     def close(self) -> None:
         """Wake nobody any more."""

@@ -140,7 +140,7 @@ async def test_a_store_that_cannot_be_read_at_open_is_waited_for(memory: Store) 
 
         async def due(self, now: float, **options: Any) -> Any:
             if self.failing > 0:
-                raise StoreFailed("runs.db", "read", "I/O error")
+                raise RuntimeError("a fault that nobody has thought of")
             return await self.journal.due(now, **options)
 
     async with memory.runtime(agent, target=Unreadable(memory.journal.opened())) as runtime:
