@@ -15,8 +15,8 @@ _BEST_FILE_MAX: Final = 8
 _OTHER_FILE_MAX: Final = 2
 _STATED_MAX: Final = 5
 _VALUES_MIN: Final = 2
-# Below that, a value has to do with one of several words that are wanted, and not much with that.
-_WEIGHT_MIN: Final = 0.65
+# Below that, a value has to do with a related word at most, or with one of several words that are wanted.
+_WEIGHT_MIN: Final = 0.3
 _WEIGHT_MIN_OF_MANY: Final = 0.9
 _WEIGHT_SHARE_MIN: Final = 0.4
 

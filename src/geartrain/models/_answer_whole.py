@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from geartrain.models._citing import citation
+from geartrain.models._echo import repeats
 from geartrain.models._evidence import Kind, kind_of
 from geartrain.models._observed import Seen
 from geartrain.models._question import Question
@@ -79,6 +80,7 @@ def overview(question: Question, seen: Seen) -> Section | None:
     if _is_readme(first_path):
         others = [place for place in others if FRONT_FILES.search(place[0])][:_OTHERS_MAX]
     shown += others
+    shown = [(path, line) for path, line in shown if not repeats(seen.lines[path][line], question.echoes)]
     return Section(summary.strip(), tuple(citation(question, seen, *place) for place in shown[:CITATIONS_MAX]))
 
 

@@ -89,6 +89,9 @@ _HEADING: Final = re.compile(
 )
 _EXPORTS: Final = re.compile(r"^\s*__all__\b|^\s*(?:[\"'][\w.]+[\"'],?\s*)+\]?\)?$")
 _SENTENCE: Final = re.compile(r"^\s*[*\-`\"]*\w[\w`'’\"*/-]*[,;:]?(?: [`\"(*]*\w[\w`'’\"*/().-]*[,;:.]?){4,}\s*$")
+_FIGURE: Final = re.compile(
+    r"\d|\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty|sixty|hundred|thousand)\b"
+)
 AMOUNT: Final = re.compile(r"^\s*([\w.]+)\s*(?::[^=]*)?=(?!=).*\d")
 # An assignment in a function's body.
 _STATEMENT: Final = re.compile(r"^(?: {8}|\t\t)\s*[\w.]+ = ")
@@ -314,8 +317,8 @@ def _preference(question: Question, kind: Kind, text: str) -> float:
         factor *= 1.6 if _STATES_DEFAULT.search(text) else 0.6 if statement else 1.0
     if Aim.WHY in question.aims and re.search(r"\b(?:because|since|so that|reason|otherwise|therefore)\b", text):
         factor *= 1.5
-    if Aim.AMOUNT in question.aims and re.search(r"\d", text):
-        factor *= 1.4
+    if Aim.AMOUNT in question.aims:
+        factor *= 1.4 if _FIGURE.search(text) else 0.7
     if len(text.strip()) < 4:
         factor *= 0.2
     return factor

@@ -235,6 +235,9 @@ def analyse(text: str) -> Question:
         terms = _terms(bare, names, paths)
     if Aim.DEFAULTS in aims:
         terms = tuple(replace(term, weight=1.0) if term.word.startswith("default") else term for term in terms)
+    counted = re.search(r"\bhow (?:many|much) (\w+)", bare, re.IGNORECASE)
+    if counted:
+        terms = tuple(replace(t, weight=t.weight * 2) if t.word == counted.group(1).lower() else t for t in terms)
     if Aim.OVERVIEW in aims and any(not term.soft for term in terms):
         aims -= {Aim.OVERVIEW}
     if any(not term.soft and not _PRACTICAL.fullmatch(term.word) for term in terms) or names:
@@ -382,5 +385,6 @@ def _related_stems(word: str) -> tuple[str, ...]:
 
 def found_as(word: str) -> str:
     """Return a pattern that finds the regular forms of *word* at the beginning of a word or a part of a name."""
-    pieces = [re.escape(search_root(piece)) for piece in parts(word)]
+    *first, last = parts(word)
+    pieces = [re.escape(piece) for piece in (*first, search_root(last))]
     return rf"(?:\b|_){'[-_ ]?'.join(pieces)}"

@@ -39,6 +39,9 @@ _KEYED: Final = re.compile(r"\.(?:ya?ml|json|toml)$")
 # Names that hold a value and set nothing.
 _NO_SETTING: Final = re.compile(r"^(?:__\w+__|_?log(?:ger)?|version|_T\w*|T)$")
 
+# What tests, copies and histories set, they set for themselves.
+_FACTOR_MIN: Final = 0.3
+
 # Words for values in general: they say that values are wanted, and not of what.
 GENERAL: Final = frozenset(
     stem(word)
@@ -85,7 +88,7 @@ def value_files(question: Question, seen: Seen) -> list[tuple[str, list[ValueLin
     wanted = topics(question)
     found: list[tuple[float, str, list[ValueLine]]] = []
     for path, lines in seen.lines.items():
-        if is_prose(path):
+        if is_prose(path) or file_factor(path, question) < _FACTOR_MIN:
             continue
         values = list(_values_of(question, wanted, path, lines))
         if values:

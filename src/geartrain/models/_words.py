@@ -93,7 +93,7 @@ _SYNONYMS: Final = (
     "minimum min least",
     "wait sleep pause delay",
     "retry backoff attempt",
-    "timeout deadline expire expiry timed_out time_limit wait_for",
+    "timeout deadline expire wait_for timed_out time_limit",
     "encode serialize dump encoder",
     "decode deserialize decoder loads",
     "directory folder dir",

@@ -140,8 +140,8 @@ def search_code(
         ignore_case: Upper and lower case are the same.
         max_matches: Show at most so many matches; of more, some of every file.
     """
-    matches, may_match = matcher(pattern, literal=literal, ignore_case=ignore_case)
-    search = Search(root_of(context.context), matches, glob, max_matches, OUTPUT_BYTES_MAX, may_match)
+    matches, glance = matcher(pattern, literal=literal, ignore_case=ignore_case)
+    search = Search(root_of(context.context), matches, glob, max_matches, OUTPUT_BYTES_MAX, glance)
     with explained(path):
         search.run(path)
     return search.text()

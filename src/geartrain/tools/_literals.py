@@ -60,7 +60,7 @@ class Glance:
     Without conditions it never says so, and with `ascii_only` not of text beyond ASCII.
     """
 
-    __slots__ = ("_ascii_only", "_beyond_ascii", "_ignore_case", "_needed")
+    __slots__ = ("_ascii_only", "_ignore_case", "_needed")
 
     def __init__(self, needed: tuple[Pieces, ...], *, ignore_case: bool, ascii_only: bool = False) -> None:
         self._ascii_only = ascii_only
@@ -68,22 +68,60 @@ class Glance:
         self._needed = tuple(
             tuple(sorted((piece.lower() if ignore_case else piece).encode() for piece in pieces)) for pieces in needed
         )
-        flags = re.IGNORECASE if ignore_case else re.NOFLAG
-        # Beyond ASCII, lower() is not what regular expressions compare by.
-        self._beyond_ascii = [re.compile("|".join(map(re.escape, sorted(pieces))), flags) for pieces in needed]
 
     def may_match(self, data: bytes) -> bool:
         """Whether there may be a match in *data*."""
-        if not self._needed:
-            return True
-        if not data.isascii():
-            if self._ascii_only:
-                return True
-            text = data.decode("utf-8", "backslashreplace")
-            return all(pattern.search(text) for pattern in self._beyond_ascii)
-        if self._ignore_case:
-            data = data.lower()
-        return all(any(piece in data for piece in pieces) for pieces in self._needed)
+        plain = self._comparable(data)
+        return plain is None or all(any(piece in plain for piece in pieces) for pieces in self._needed)
+
+    def lines(self, data: bytes) -> Iterable[int] | None:
+        """Return the indexes of the lines of *data* in which there may be a match; None if that may be in any."""
+        plain = self._comparable(data)
+        if plain is None or not self._needed:
+            return None
+        if not self.may_match(data):
+            return ()
+        starts: set[int] = set()
+        for piece in self._needed[0]:
+            at = plain.find(piece)
+            while at >= 0:
+                starts.add(plain.rfind(b"\n", 0, at) + 1)
+                end = plain.find(b"\n", at)
+                at = plain.find(piece, end) if end >= 0 else -1
+        return self._indexes(plain, sorted(starts))
+
+    def _indexes(self, plain: bytes, starts: list[int]) -> list[int]:
+        """Return which lines begin at *starts*, without those that lack another condition."""
+        indexes: list[int] = []
+        index = before = 0
+        for start in starts:
+            index += plain.count(b"\n", before, start)
+            before = start
+            line = plain[start : end if (end := plain.find(b"\n", start)) >= 0 else len(plain)]
+            if all(any(piece in line for piece in pieces) for pieces in self._needed[1:]):
+                indexes.append(index)
+        return indexes
+
+    def _comparable(self, data: bytes) -> bytes | None:
+        """Return *data* as its bytes can be compared with the pieces; None if they cannot."""
+        if data.isascii():
+            return data.lower() if self._ignore_case else data
+        if self._ascii_only or not _is_text(data) or (self._ignore_case and any(odd in data for odd in _ODD)):
+            return None
+        return data.lower() if self._ignore_case else data
+
+
+# The letters beyond ASCII that regular expressions take for ASCII letters of another case: İ, ı, ſ, the Kelvin sign.
+_ODD: Final = tuple(letter.encode() for letter in "\u0130\u0131\u017f\u212a")
+
+
+def _is_text(data: bytes) -> bool:
+    """Whether *data* is UTF-8; in what is not, decoding puts other text in place of some bytes."""
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def glance_of_literal(text: str, *, ignore_case: bool) -> Glance:

@@ -16,7 +16,7 @@ from typing import Final
 from geartrain.tools._clean import cleaned
 from geartrain.tools._confine import NAMES_MAX, opened_folder, opened_in
 from geartrain.tools._errors import FileFailed
-from geartrain.tools._literals import glance_of_literal
+from geartrain.tools._literals import Glance, glance_of_literal
 from geartrain.tools._pattern import Pattern
 
 SKIPPED_FOLDERS: Final = frozenset(
@@ -82,7 +82,7 @@ class Search:
     """One search: what is looked for, what was found, and what was left out and why.
 
     `matches` says of one line whether it is wanted. `output_bytes` is the room for matches that is left.
-    `may_match` says of bytes that no line of them is wanted. `now` is a clock of seconds that only goes forward.
+    `glance` says of bytes that no line of them is wanted. `now` is a clock of seconds that only goes forward.
     """
 
     root: str
@@ -90,7 +90,7 @@ class Search:
     glob: str
     max_matches: int
     output_bytes: int
-    may_match: Callable[[bytes], bool] = lambda _data: True
+    glance: Glance | None = None
     now: Callable[[], float] = time.monotonic
     found: list[str] = field(default_factory=list)
     files: int = 0
@@ -190,19 +190,15 @@ class Search:
         lines = data.split(b"\n")
         if lines and not lines[-1]:
             lines.pop()
-        if not self.may_match(data):
-            # Only for the note about long lines.
-            long = [line for line in lines if len(line) > LINE_CHARACTERS_MAX]
-            self.lines_cut += sum(len(_text(line)) > LINE_CHARACTERS_MAX for line in long)
-            lines = []
+        indexes = self.glance.lines(data) if self.glance else None
+        # Only for the note about long lines.
+        long = [line for line in lines if len(line) > LINE_CHARACTERS_MAX]
+        self.lines_cut += sum(len(_text(line)) > LINE_CHARACTERS_MAX for line in long)
         name = shown_name(path)
-        for number, line in enumerate(lines, start=1):
-            wanted = self.may_match(line)
-            if wanted or len(line) > LINE_CHARACTERS_MAX:
-                text = _text(line)
-                self.lines_cut += len(text) > LINE_CHARACTERS_MAX
-                if wanted and self.matches(text[:LINE_CHARACTERS_MAX]):
-                    self._keep(text, f"{name}:{number}", path)
+        for index in range(len(lines)) if indexes is None else indexes:
+            text = _text(lines[index])
+            if self.matches(text[:LINE_CHARACTERS_MAX]):
+                self._keep(text, f"{name}:{index + 1}", path)
             if self.stopped or self._late():
                 return
         self._late()
@@ -243,7 +239,7 @@ def _text(line: bytes) -> str:
     return line.removesuffix(b"\r").decode("utf-8", "backslashreplace")
 
 
-def matcher(pattern: str, *, literal: bool, ignore_case: bool) -> tuple[Callable[[str], bool], Callable[[bytes], bool]]:
+def matcher(pattern: str, *, literal: bool, ignore_case: bool) -> tuple[Callable[[str], bool], Glance]:
     """Return what says of a line whether *pattern* is in it, and what says quickly of bytes that it is in none.
 
     Raises:
@@ -251,8 +247,8 @@ def matcher(pattern: str, *, literal: bool, ignore_case: bool) -> tuple[Callable
     """
     if not literal:
         compiled = Pattern(pattern, ignore_case=ignore_case)
-        return compiled.found_in, compiled.glance.may_match
-    glance = glance_of_literal(pattern, ignore_case=ignore_case).may_match
+        return compiled.found_in, compiled.glance
+    glance = glance_of_literal(pattern, ignore_case=ignore_case)
     if ignore_case:
         folded = pattern.casefold()
         return lambda line: folded in line.casefold(), glance

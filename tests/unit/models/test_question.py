@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from geartrain.models._echo import echoes_of, repeats
+from geartrain.models._parts import PARTS_MAX, taken_apart
 from geartrain.models._question import QUESTION_CHARS_MAX, TERMS_MAX, Aim, analyse
 
 
@@ -125,3 +127,85 @@ def test_any_text_is_a_question(text: str) -> None:
 
 def test_of_a_very_long_question_only_the_beginning_is_read() -> None:
     assert len(analyse("x" * 1_000_000).text) == QUESTION_CHARS_MAX
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        (
+            "What is this project, how is it tested, and which limits does it set?",
+            ("What is this project", "how is it tested", "which limits does it set?"),
+        ),
+        (
+            "Where are time-outs handled, and what are the defaults?",
+            ("Where are time-outs handled", "what are the defaults?"),
+        ),
+        ("Who wrote it? And when did the mill stop?", ("Who wrote it", "when did the mill stop?")),
+        ("How and why does it wait?", ("How and why does it wait?",)),
+        ("Explain how and why it waits.", ("Explain how and why it waits.",)),
+        ("Who calls `run and what`?", ("Who calls `run and what`?",)),
+        ("the harvest and what it cost", ("the harvest and what it cost",)),
+        ("", ("",)),
+    ],
+)
+def test_a_compound_question_is_taken_apart_where_it_asks_anew(text: str, parts: tuple[str, ...]) -> None:
+    assert taken_apart(text) == parts
+
+
+@given(st.text(max_size=200))
+def test_any_text_has_at_least_one_part_and_not_too_many(text: str) -> None:
+    assert 1 <= len(taken_apart(text)) <= PARTS_MAX
+
+
+@pytest.mark.parametrize(
+    ("text", "practice"),
+    [
+        ("How is it tested?", Aim.TESTS),
+        ("How do I run the tests?", Aim.TESTS),
+        ("How do I install it?", Aim.INSTALL),
+        ("How do I get started?", Aim.RUN),
+        ("What licence does it have?", Aim.LICENCE),
+        ("Which dependencies does it need?", Aim.NEEDS),
+        ("How is the queue tested?", None),
+        ("How are dependencies resolved?", None),
+        ("What is a mailbox?", None),
+    ],
+)
+def test_a_question_about_the_work_with_a_project_is_told_from_one_about_something_in_it(
+    text: str, practice: Aim | None
+) -> None:
+    assert analyse(text).practice is practice
+
+
+def test_a_part_that_points_back_takes_the_subject_of_the_part_before() -> None:
+    part = analyse("how is it rendered?").following(analyse("What is a Segment?"))
+
+    assert {term.word for term in part.terms} == {"rendered", "segment"}
+
+
+def test_a_part_after_one_about_tests_takes_no_word_of_it() -> None:
+    part = analyse("which limits does it set?").following(analyse("how is it tested?"))
+
+    assert "tested" not in {term.word for term in part.terms}
+
+
+@pytest.mark.parametrize(
+    "line", ["connect_deadline = 3", "wait_for(task)", "it timed out", "the time limit", "expires"]
+)
+def test_words_that_answer_for_a_time_out_are_searched_too(line: str) -> None:
+    assert any(re.search(term.wide_pattern, line, re.IGNORECASE) for term in analyse("Where are time-outs?").strong)
+
+
+@pytest.mark.parametrize(
+    ("line", "echoes"),
+    [
+        ('QUESTION = "What is this project, how is it tested, and which limits does it set?"', True),
+        ('    await ask("How is it tested?")', True),
+        ("how it is tested is written in the guide", False),
+        ("this project sets many limits", False),
+    ],
+)
+def test_a_line_that_only_repeats_the_question_is_known_as_its_echo(line: str, echoes: bool) -> None:
+    text = "What is this project, how is it tested, and which limits does it set?"
+
+    assert repeats(line, echoes_of([text, *taken_apart(text)])) is echoes

@@ -34,6 +34,17 @@ def test_no_text_with_a_match_is_passed_over(pattern: str, line: bytes, ignore_c
         assert Pattern(pattern, ignore_case=ignore_case).glance.may_match(line)
 
 
+@given(patterns, st.lists(data, min_size=1, max_size=4), st.booleans())
+def test_no_line_with_a_match_is_passed_over(pattern: str, lines: list[bytes], ignore_case: bool) -> None:
+    compiled = Pattern(pattern, ignore_case=ignore_case)
+    split = b"\n".join(lines).split(b"\n")
+    matching = {n for n, line in enumerate(split) if compiled.found_in(line.decode("utf-8", "backslashreplace"))}
+
+    shown = compiled.glance.lines(b"\n".join(split))
+
+    assert shown is None or matching <= set(shown)
+
+
 @given(st.text(st.sampled_from("aBékKſ\u212aßs "), min_size=1, max_size=4), data, st.booleans())
 def test_no_text_with_a_literal_in_it_is_passed_over(literal: str, line: bytes, ignore_case: bool) -> None:
     text = line.decode("utf-8", "backslashreplace")
