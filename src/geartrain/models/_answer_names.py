@@ -15,11 +15,16 @@ from geartrain.models._standing import file_factor
 from geartrain.models._syntax import is_definition, title_of
 
 CITATIONS_MAX: Final = 12
+EXCEPTION_CLASS: Final = re.compile(r"^\s*(?:export )?class\s+\w+\s*(?:\(|extends ).*(?:Error|Exception|Warning)\b")
+_NAMED_MAX: Final = 6
+_FACTOR_MIN: Final = 0.3
 
 
 def exceptions(question: Question, seen: Seen) -> Section | None:
     """Return what the thing that *question* names raises; None if its definition is not known."""
     name = question.subject or (question.names[0] if question.names else "")
+    if not name and all(term.soft for term in question.terms):
+        return _defined_exceptions(question, seen)
     place = definition_of(name, seen, lambda path: file_factor(path, question)) if name else None
     if place is None:
         return None
@@ -45,6 +50,21 @@ def exceptions(question: Question, seen: Seen) -> Section | None:
         names = joined([f"`{error}`" for error in raised])
         summary = f"`{name}` raises {names} ({span}). What the functions raise that it calls is not counted."
     return Section(summary, by_file(citations[:CITATIONS_MAX]))
+
+
+def _defined_exceptions(question: Question, seen: Seen) -> Section | None:
+    """Return the exceptions that are defined anywhere, those of the file that defines most first."""
+    files: dict[str, list[int]] = {}
+    for path, lines in seen.lines.items():
+        if file_factor(path, question) >= _FACTOR_MIN:
+            files.setdefault(path, []).extend(n for n, text in sorted(lines.items()) if EXCEPTION_CLASS.match(text))
+    places = [(path, n) for path, found in sorted(files.items(), key=lambda file: -len(file[1])) for n in found]
+    if not places:
+        return None
+    names = [f"`{title_of(path, seen.lines[path][n])}` (`{path}:{n}`)" for path, n in places[:_NAMED_MAX]]
+    more = f", and {len(places) - len(names)} more" if len(places) > len(names) else ""
+    summary = f"The exceptions defined here: {joined(names)}{more}."
+    return Section(summary, by_file(citation(question, seen, *place) for place in places[:CITATIONS_MAX]))
 
 
 def callers(question: Question, seen: Seen) -> Section | None:

@@ -89,6 +89,8 @@ _HEADING: Final = re.compile(
 )
 _EXPORTS: Final = re.compile(r"^\s*__all__\b|^\s*(?:[\"'][\w.]+[\"'],?\s*)+\]?\)?$")
 _SENTENCE: Final = re.compile(r"^\s*[*\-`\"]*\w[\w`'’\"*/-]*[,;:]?(?: [`\"(*]*\w[\w`'’\"*/().-]*[,;:.]?){4,}\s*$")
+# Another name for the same thing.
+_ALIAS: Final = re.compile(r"^\s*(?:self\.)?\w+ = [a-z_][\w.]*$")
 _FIGURE: Final = re.compile(
     r"\d|\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty|sixty|hundred|thousand)\b"
 )
@@ -275,7 +277,7 @@ def _line_factor(question: Question, path: str, text: str, kind: Kind, wanted: f
         factor *= 1.0 + 0.8 * _share(text.partition(":")[0].partition("=")[0], wanted)
     if Aim.AMOUNT in question.aims and (amount := AMOUNT.match(text)):
         factor *= 1.0 + 3.0 * _share(amount.group(1), wanted)
-    if SAYS_ITSELF.match(text):
+    if SAYS_ITSELF.match(text) or _ALIAS.match(text):
         factor *= 0.4
     if kind is Kind.PROSE and text.lstrip().startswith("|"):
         factor *= _TABLE_FACTOR

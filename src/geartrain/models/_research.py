@@ -146,6 +146,8 @@ def _first_searches(now: Situation) -> Planned:
         yield from _meetings(now, list(topics(question)))
         return
     terms = [term for term in question.strong if term.word not in question.names]
+    if Aim.EXCEPTIONS in question.aims and not question.names and all(term.soft for term in question.terms):
+        yield now.search(r"^\s*(?:export )?class\s+\w+\s*(?:\(|extends ).*(?:Error|Exception|Warning)\b", _HITS_MANY)
     if question.subject and Aim.CALLERS in question.aims:
         terms = []
     if terms:

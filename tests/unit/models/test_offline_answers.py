@@ -147,3 +147,11 @@ async def test_what_is_not_there_is_said_with_the_related_words_that_were_search
     answer = await conversation.ask("Where is the mutex?")
 
     assert "Searched for “mutex”, and for the related words “lock”." in answer
+
+
+async def test_exceptions_in_general_are_listed_where_they_are_defined(conversation: Any, write: Write) -> None:
+    write("src/asker/errors.py", "class Refused(ValueError):\n    ...\n\n\nclass Late(TimeoutError):\n    ...\n")
+
+    answer = await conversation.ask("What is this, and which exceptions does it define?")
+
+    assert "`Refused` (`src/asker/errors.py:1`) and `Late` (`src/asker/errors.py:5`)" in answer
