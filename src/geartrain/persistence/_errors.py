@@ -31,12 +31,14 @@ class JournalConflict(ResourceError):
 class DuplicateEvent(UsageError):
     """An outside event of that id is stored already. Nothing was written.
 
-    `stored_digest` tells a repeated delivery (the same) from another event under the same id.
+    `stored_digest` tells a repeated delivery (the same) from another event under the same id; `stored_seq` is the
+    number under which it is stored.
     """
 
     run_id: str
     event_id: str
     stored_digest: str
+    stored_seq: int
 
     def __str__(self) -> str:
         return f"run {self.run_id!r}: event id {self.event_id!r} is stored already (digest {self.stored_digest!r})"

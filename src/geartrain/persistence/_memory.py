@@ -128,14 +128,13 @@ class MemoryJournal:
         if not self._claimed or entry.epoch != self._claim.epoch:
             return OwnershipLost(entry.epoch, self._claim.epoch)
         run = self._runs.get(entry.run_id)
-        coming: dict[str, str] = {}
+        coming: dict[str, StoredEvent] = {}
         for event in entry.events:
             if event.outside:
-                stored = run.outside.get(event.id) if run else None
-                digest = stored.digest if stored else coming.get(event.id)
-                if digest is not None:
-                    return DuplicateEvent(entry.run_id, event.id, digest)
-                coming[event.id] = event.digest
+                known = (run.outside.get(event.id) if run else None) or coming.get(event.id)
+                if known is not None:
+                    return DuplicateEvent(entry.run_id, event.id, known.digest, known.seq)
+                coming[event.id] = event
         last = len(run.events) if run else 0
         return None if last == entry.expected else JournalConflict(entry.run_id, entry.expected, last)
 

@@ -9,26 +9,46 @@ what an effect brought is kept and tried again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
 from geartrain import faults
 from geartrain.actors import Cell, CellState, Reply
-from geartrain.errors import EventConflict, EventRefused, GeartrainError, InternalError, RunSetApart, RuntimeClosed
+from geartrain.errors import (
+    EventConflict,
+    EventRefused,
+    GeartrainError,
+    InternalError,
+    MailboxFull,
+    RunSetApart,
+    RuntimeClosed,
+)
 from geartrain.machine import (
     ENDED,
     AgentSpec,
+    ApprovalDecided,
+    CallAnswered,
+    CallSettled,
     CancelRequested,
     EvaluatePermissions,
     Event,
+    EventBase,
+    HoldKind,
+    InputReceived,
+    PauseRequested,
     PermissionsEvaluated,
     Refusal,
     Run,
     RunQuarantined,
     RunRecovered,
+    RunResumed,
+    RunStarted,
     RunState,
     Step,
+    SubAgentEnded,
+    TurnTaken,
     event_digest,
     step,
 )
@@ -43,7 +63,7 @@ from geartrain.persistence import (
     StoreFailed,
 )
 from geartrain.runtime._edge import clean_text
-from geartrain.runtime._entry import Moved, entry_of, stored
+from geartrain.runtime._entry import Moved, entry_of, head_of, stored
 from geartrain.runtime._log import log
 from geartrain.runtime._node import Node
 from geartrain.runtime._policy import PendingVerdicts, ask_policy
@@ -138,8 +158,9 @@ class RunActor:
         self.cell.put_result(Delivery(event, outside=False, reply=reply))
 
     def put_alarm(self, event: Event) -> None:
-        """Take an event whose time has come."""
-        self.cell.put_result(Delivery(event, outside=False))
+        """Take an event whose time has come; without room for it, the timer brings it again."""
+        with contextlib.suppress(MailboxFull):
+            self.cell.send_nowait(Delivery(event, outside=False), Lane.CONTROL)
 
     def ask_policy_again(self, command: EvaluatePermissions) -> None:
         """Ask the policy about calls whose verdicts another actor of this run had waited for."""
@@ -220,13 +241,15 @@ class RunActor:
 
     def _next_inline(self, result: Step) -> Event | None:
         run, node = result.run, self.node
-        if run.state in ENDED or not result.commands:
+        if run.state in ENDED:
             return None
         if run.ending is None and run.seq >= node.limits.events_per_run:
             reason = f"the run has {run.seq} events, the most that are kept"
             return CancelRequested(
                 id=f"limit.{run.seq}", time=run.updated_at, reason=reason, code="cancelled_by_system"
             )
+        if not result.commands or run.held_by(HoldKind.QUARANTINED):
+            return None
         if run.agent not in node.agents and run.state is not RunState.SUSPENDED and run.ending is None:
             reason = f"agent {run.agent!r} is not registered here"
             return RunQuarantined(id=f"gone.{run.seq}", time=run.updated_at, reason=reason, code="agent_gone")
@@ -295,6 +318,8 @@ class RunActor:
             node.store_answers()
         if node.hub.active:
             node.hub.moved(before, moves, checkpointed=checkpointed)
+        if before.seq < node.limits.events_per_run_warning <= self.run.seq:
+            log.warning("run_is_long", run_id=self.run.id, events=self.run.seq, limit=node.limits.events_per_run)
         for delivery, seq in taken:
             delivery.accept(seq)
         node.tell_waiters(self.run)
@@ -338,7 +363,7 @@ class RunActor:
             if not delivery.outside or delivery.event.id != error.event_id:
                 left.append(delivery)
             elif event_digest(delivery.event) == error.stored_digest:
-                delivery.accept(self.run.seq)
+                delivery.accept(error.stored_seq)
             else:
                 delivery.fail(EventConflict(self.run.id, error.event_id))
         return left
@@ -368,7 +393,7 @@ class RunActor:
         log.warning("run_dropped", run_id=self.run.id, error=str(error))
         for delivery in batch:
             delivery.fail(error)
-        self.drop(RunSetApart(self.run.id, str(error)), reload=True)
+        self.drop(error)
         if not self.node.closing:
             self.node.on_dropped(self.run.id)
 
@@ -383,10 +408,7 @@ class RunActor:
         )
         reason = clean_text(error_text(error))
         if isinstance(aside.event, RunQuarantined) or self.run.seq == 0:
-            apart = RunSetApart(self.run.id, reason)
-            for delivery in batch:
-                delivery.fail(apart)
-            self.drop(apart)
+            self._set_apart(batch, reason)
             return
         quarantine = RunQuarantined(
             id=f"quarantine.{self.run.seq}",
@@ -398,18 +420,17 @@ class RunActor:
         self._go_on_with([*others, Delivery(quarantine, outside=False)])
 
     def _culprit(self, batch: Sequence[Delivery]) -> Delivery:
-        """Return the first delivery of *batch* that cannot be stepped through or stored."""
+        """Return the first delivery of *batch* that cannot be stepped through or stored: by trying, which is pure."""
         run = self.run
         for delivery in batch:
-            moves: list[Moved] = []
             try:
-                run = self._take(delivery, run, moves, [])
-                for moved in moves:
-                    stored(moved)
+                result = step(run, delivery.event, self.specs)
+                if not isinstance(result, Refusal):
+                    run = result.run
+                    stored(Moved(delivery.event, run, "", ()))
+                    head_of(run, self.specs[run.spec])
             except Exception:  # noqa: BLE001 - whatever it was, it was logged when it happened first
                 return delivery
-            finally:  # nothing of this is stored: what comes again is no repetition
-                self._recent.pop(delivery.event.id, None)
         return batch[0]
 
     def _rest_soon(self) -> None:
@@ -426,8 +447,8 @@ class RunActor:
             pending.drop()
         self.pending_verdicts.clear()
 
-    def drop(self, error: GeartrainError | None, *, reload: bool = False) -> None:
-        """Take the actor out of memory; with an error, whoever waits for something is told."""
+    def drop(self, error: GeartrainError | None) -> None:
+        """Take the actor out of memory; what still waits in its mailbox gets *error*."""
         node = self.node
         if node.actors.get(self.run.id) is self:
             del node.actors[self.run.id]
@@ -435,21 +456,33 @@ class RunActor:
         self._drop_pending()
         for delivery in self.cell.stop():
             delivery.fail(error or InternalError(f"run {self.run.id!r}: dropped with messages waiting"))
-        if error is not None and not reload:
-            node.fail_waiters(self.run.id, error)
+
+    def _set_apart(self, batch: Sequence[Delivery], reason: str) -> None:
+        """Give up on the run in this process: whoever waits for it, now or later, is told why."""
+        apart = RunSetApart(self.run.id, reason)
+        for delivery in batch:
+            delivery.fail(apart)
+        self.drop(apart)
+        self.node.set_apart(self.run.id, apart, lasting=bool(self.run.seq))
+
+
+# In which lane an outside event travels; those that are not named are controls.
+_LANES: Final[Mapping[type[EventBase], Lane]] = {
+    ApprovalDecided: Lane.APPROVAL,
+    CallSettled: Lane.APPROVAL,
+    CallAnswered: Lane.APPROVAL,
+    InputReceived: Lane.STEERING,
+    TurnTaken: Lane.STEERING,
+    PauseRequested: Lane.STEERING,
+    RunResumed: Lane.STEERING,
+    RunStarted: Lane.WORK,
+    SubAgentEnded: Lane.WORK,
+}
 
 
 def lane_of(event: Event) -> Lane:
     """Return the lane in which an outside event travels."""
-    match type(event).__name__:
-        case "ApprovalDecided" | "ApprovalExpired" | "CallSettled" | "CallAnswered":
-            return Lane.APPROVAL
-        case "InputReceived" | "TurnTaken":
-            return Lane.STEERING
-        case "SubAgentEnded" | "RunStarted":
-            return Lane.WORK
-        case _:
-            return Lane.CONTROL
+    return _LANES.get(type(event), Lane.CONTROL)
 
 
 def recovered(run: Run, time: float) -> RunRecovered:

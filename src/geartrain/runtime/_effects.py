@@ -11,7 +11,6 @@ run goes on from where it was when it is opened again.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import Final
 
 from geartrain.machine import (
@@ -44,7 +43,7 @@ class Effects:
         self.executor = executor
         self._by_run: dict[str, dict[str, Effect]] = {}
         self._gates: dict[str, Gate] = {}
-        self._emptied: asyncio.Event | None = None
+        self._emptied: set[asyncio.Future[None]] = set()
 
     def gate(self, model: str) -> Gate:
         """Return the gate of that model."""
@@ -119,8 +118,10 @@ class Effects:
             del mine[effect.key]
             if not mine:
                 del self._by_run[effect.run_id]
-            if not self._by_run and self._emptied is not None:
-                self._emptied.set()
+            if not self._by_run:
+                for waiter in self._emptied:
+                    if not waiter.done():
+                        waiter.set_result(None)
 
     def forget(self, run_id: str) -> None:
         """Stop all effects of a run without a word."""
@@ -151,8 +152,11 @@ class Effects:
 
     async def wait_empty(self, seconds: float | None) -> None:
         """Wait until nothing is in progress, at most *seconds* if given."""
-        if self._by_run:
-            self._emptied = asyncio.Event()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._emptied.wait(), seconds)
-            self._emptied = None
+        if not self._by_run:
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._emptied.add(waiter)
+        try:
+            await asyncio.wait([waiter], timeout=seconds)
+        finally:
+            self._emptied.discard(waiter)

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Literal, Protocol
 
+from geartrain.errors import InvalidValue
 from geartrain.limits import Limits
 from geartrain.machine import (
     ApprovalDecided,
     Budget,
     BudgetRaised,
+    CallAnswered,
     CallSettled,
     CancelRequested,
     Event,
     InputReceived,
     PauseRequested,
+    RequestedCall,
     RunResumed,
+    TurnTaken,
 )
 from geartrain.runtime._edge import checked_input, clean_text
 from geartrain.runtime._hub import Watch
 from geartrain.runtime._reading import JournalEntry, RunSnapshot
 
 
-class RuntimeOfRun(Protocol):
-    """What a handle needs of the runtime that it was made by."""
+class Access(Protocol):
+    """What a handle needs: the way to runs of the runtime that it was made by."""
 
-    limits: Limits
+    @property
+    def limits(self) -> Limits:
+        """The runtime's limits."""
+        ...
 
     async def snapshot(self, run_id: str) -> RunSnapshot:
         """Return a run as it is stored now."""
@@ -61,7 +68,7 @@ class RunHandle:
 
     __slots__ = ("_runtime", "id")
 
-    def __init__(self, runtime: RuntimeOfRun, run_id: str) -> None:
+    def __init__(self, runtime: Access, run_id: str) -> None:
         self._runtime = runtime
         self.id = run_id
 
@@ -168,11 +175,30 @@ class RunHandle:
         """Settle a doubt: the write was done (*text* is its result), or it was not and is to be run, or skipped.
 
         Raises:
-            EventRefused: The call is not in doubt, or it was said neither that it was done nor what is to be.
+            InvalidValue: Not exactly one of *done* and *not_done* is given.
+            EventRefused: The call is not in doubt.
         """
-        return await self._act(
-            CallSettled, by, event_id, call_id=call_id, done=done, not_done=not_done, text=clean_text(text)
-        )
+        if done == bool(not_done):
+            raise InvalidValue("done and not_done", "given one of the two", (done, not_done))
+        return await self._act(CallSettled, by, event_id, call_id=call_id, done=done, not_done=not_done, text=text)
+
+    async def answer_call(self, call_id: str, text: str, *, by: str, event_id: str | None = None) -> int:
+        """Answer a call in the tool's place, with *text* as its result; the way to answer an external tool's call.
+
+        Raises:
+            EventRefused: The call has its result, or is a write that has started here.
+        """
+        return await self._act(CallAnswered, by, event_id, call_id=call_id, text=text)
+
+    async def reply(
+        self, text: str = "", *, by: str, calls: Sequence[RequestedCall] = (), event_id: str | None = None
+    ) -> int:
+        """Write the model's turn in its place: an answer, calls, or both.
+
+        Raises:
+            EventRefused: The model's turn has not come.
+        """
+        return await self._act(TurnTaken, by, event_id, text=text, calls=tuple(calls))
 
     async def pause(self, *, by: str = "", reason: str = "", event_id: str | None = None) -> int:
         """Pause: what runs finishes, nothing new starts."""

@@ -147,10 +147,12 @@ class Host:
             node = await self._make_node(journal)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the opener is told
             # A journal that was given stays its giver's, who may have opened another runtime over it.
-            if journal is not None and journal is not self._store:
-                await journal.aclose()
-            if not ready.done():
-                ready.set_exception(error if isinstance(error, Exception) else InternalError(repr(error)))
+            try:
+                if journal is not None and journal is not self._store:
+                    await journal.aclose()
+            finally:
+                if not ready.done():
+                    ready.set_exception(error if isinstance(error, Exception) else InternalError(repr(error)))
             return
         residents = self._residents = Residents(node)
         timer = Timer(node, residents.wake, only_loaded=self.settings.recover == "none")

@@ -217,10 +217,7 @@ class Hub:
                 self._tell(run_id, _projected(before, moves, checkpointed=checkpointed))
             except Exception as error:  # noqa: BLE001 - whatever is wrong with the trace, the run goes on
                 log.error("trace_failed", run_id=run_id, exc_info=error)
-        for follower in self._followers.pop(run_id, ()):
-            if not follower.done():
-                follower.set_result(None)
-        self._set_active()
+        self.look_again(run_id)
 
     def live(self, run_id: str, event: str, payload: dict[str, Any]) -> None:
         """Tell of something that is not stored."""
@@ -261,6 +258,19 @@ class Hub:
             watches.discard(watch)
             if not watches:
                 del self._watches[run_id]
+        self._set_active()
+
+    def gone(self, run_id: str) -> None:
+        """End the streams of a run that nothing more will be heard of, and let its followers look again."""
+        for watch in list(self._watches.get(run_id, ())):
+            watch.close()
+        self.look_again(run_id)
+
+    def look_again(self, run_id: str) -> None:
+        """Let followers of a run read its journal again."""
+        for follower in self._followers.pop(run_id, ()):
+            if not follower.done():
+                follower.set_result(None)
         self._set_active()
 
     def follow(self, run_id: str) -> asyncio.Future[None]:

@@ -10,12 +10,13 @@ from typing import Any, Protocol
 
 from geartrain.actors import Cell, Reply
 from geartrain.clock import Clock
-from geartrain.errors import GeartrainError
+from geartrain.errors import GeartrainError, RunSetApart
 from geartrain.ids import Ids
 from geartrain.limits import Limits
 from geartrain.machine import AgentSpec, Command, EvaluatePermissions, Event, Run
 from geartrain.persistence import Claim, Journal
 from geartrain.runtime._agent import RegisteredAgent
+from geartrain.runtime._attempts import Attempts
 from geartrain.runtime._hub import Hub
 from geartrain.runtime._log import log
 from geartrain.runtime._policy import PendingVerdicts, Policy
@@ -60,7 +61,7 @@ class RunAtWork(Protocol):
         """Leave memory if nothing is to be done."""
         ...
 
-    def drop(self, error: GeartrainError | None, *, reload: bool = False) -> None:
+    def drop(self, error: GeartrainError | None) -> None:
         """Take the actor out of memory."""
         ...
 
@@ -115,12 +116,15 @@ class Node:
     threads: ThreadPool
     rng: random.Random
     actors: dict[str, RunAtWork] = field(default_factory=dict)
+    attempts: Attempts = field(default_factory=Attempts)
     waiters: dict[str, list[tuple[Callable[[Run], bool], asyncio.Future[Run]]]] = field(default_factory=dict)
     on_wake_at: Callable[[float], None] = lambda _time: None
     on_ownership_lost: Callable[[GeartrainError], None] = lambda _error: None
     # Starts a service of the runtime's own, in its task group.
     spawn: Callable[..., None] = field(init=False)
     on_dropped: Callable[[str], None] = lambda _run_id: None
+    # Runs that this process has given up on though their journals are as they should be, and why.
+    apart: dict[str, RunSetApart] = field(default_factory=dict)
     store_failed_since: float | None = None
     closing: bool = False
     effects: EffectRegistry = field(init=False)
@@ -149,6 +153,13 @@ class Node:
             if not future.done():
                 future.set_exception(error)
 
+    def set_apart(self, run_id: str, error: RunSetApart, *, lasting: bool) -> None:
+        """Tell whoever waits for a run, follows or watches it that this process will not move it."""
+        if lasting:
+            self.apart[run_id] = error
+        self.fail_waiters(run_id, error)
+        self.hub.gone(run_id)
+
     def store_answers(self) -> None:
         """Note that the store can write again."""
         if self.store_failed_since is not None:
@@ -156,7 +167,7 @@ class Node:
             self.store_failed_since = None
 
     def store_fails(self, error: GeartrainError) -> None:
-        """Note that the store cannot write: effects pause until it can."""
+        """Note that the store cannot write: what effects bring waits, so nothing new starts until it can."""
         if self.store_failed_since is None:
             self.store_failed_since = self.clock.now()
             log.error("store_failed", error=str(error))

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from geartrain.errors import InvalidValue
 from geartrain.machine import AgentSpec, decode_spec
 from geartrain.persistence import Journal, StoreStatistics
 from geartrain.runtime._reading import (
@@ -60,6 +61,8 @@ class RunReader(AbstractAsyncContextManager["RunReader"]):
         waiting: bool = False,
     ) -> Sequence[RunSummary]:
         """Return runs, newest first; the cursor of the next page is (`created_at`, `id`) of the last."""
+        if limit < 1:
+            raise InvalidValue("limit", "at least 1", limit)
         rows = await self.journal.list(
             after=after, limit=limit, states=states, agent=agent, held="approval" if waiting else None
         )

@@ -28,13 +28,11 @@ _PAGE: Final = 100
 class Residents:
     """The run actors of one node."""
 
-    __slots__ = ("_apart", "_loading", "_node")
+    __slots__ = ("_loading", "_node")
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._loading: dict[str, asyncio.Future[RunAtWork]] = {}
-        # Runs that this process cannot read though nothing is wrong with them (newer formats): nothing is written.
-        self._apart: dict[str, RunSetApart] = {}
 
     def new(self, run_id: str) -> RunAtWork:
         """Return the actor of a run that is about to start, or of the one that has this id already."""
@@ -79,8 +77,8 @@ class Residents:
 
     async def _loaded(self, run_id: str) -> RunAtWork:
         node = self._node
-        if run_id in self._apart:
-            raise self._apart[run_id]
+        if run_id in node.apart:
+            raise node.apart[run_id]
         try:
             loaded = await node.journal.load(run_id)
             if loaded is None:
@@ -92,15 +90,15 @@ class Residents:
             await self._set_apart(run_id, error.reason)
             raise RunSetApart(run_id, error.reason) from error
         except FormatUnknown as error:
-            self._apart[run_id] = RunSetApart(run_id, str(error))
-            node.fail_waiters(run_id, self._apart[run_id])
-            raise self._apart[run_id] from error
+            node.set_apart(run_id, RunSetApart(run_id, str(error)), lasting=True)
+            raise node.apart[run_id] from error
         return self._resident(run_id, loaded, revived)
 
     async def _set_apart(self, run_id: str, reason: str) -> None:
         log.error("run_set_apart", run_id=run_id, reason=reason)
         await self._node.journal.mark(run_id, reason, now=self._node.clock.now())
-        self._node.fail_waiters(run_id, RunSetApart(run_id, reason))
+        # The mark says so from now on, to every process.
+        self._node.set_apart(run_id, RunSetApart(run_id, reason), lasting=False)
 
     def _resident(self, run_id: str, loaded: LoadedRun, revived: Revived) -> RunAtWork:
         node = self._node
@@ -169,11 +167,19 @@ class Residents:
         delay = 0.1
         while not self._node.closing:
             try:
-                await self.actor(run_id)
+                actor = await self.actor(run_id)
             except StoreFailed:
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, 5.0)
                 continue
             except GeartrainError as error:
                 self._node.fail_waiters(run_id, error)
+                return
+            # What was appended in the end has told nobody yet.
+            self._node.tell_waiters(actor.run)
+            if actor.run.state in ENDED:
+                self._node.hub.gone(run_id)
+            else:
+                self._node.hub.look_again(run_id)
+            actor.rest_if_idle()
             return

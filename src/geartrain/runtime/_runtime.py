@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -13,7 +12,7 @@ from typing import Any, Literal, Self
 
 import msgspec
 
-from geartrain.actors import ActorStopped, Reply
+from geartrain.actors import Reply
 from geartrain.clock import Clock, SystemClock
 from geartrain.errors import (
     AgentNotFound,
@@ -23,40 +22,31 @@ from geartrain.errors import (
     InvalidValue,
     RunExists,
     RunNotFound,
-    RunSetApart,
     RuntimeClosed,
 )
 from geartrain.ids import Ids, RandomIds
 from geartrain.limits import Limits
 from geartrain.machine import (
-    ENDED,
-    PUBLIC_EVENTS,
     Budget,
     Event,
-    Run,
     RunStarted,
-    RunState,
-    event_digest,
 )
 from geartrain.persistence import Journal, RunCorrupt, StoreStatistics
-from geartrain.runtime._actor import Delivery, lane_of
+from geartrain.runtime._access import RunAccess
+from geartrain.runtime._actor import Delivery
 from geartrain.runtime._agent import Agent, RegisteredAgent
-from geartrain.runtime._edge import checked_event
 from geartrain.runtime._executor import Executor, LiveExecutor
 from geartrain.runtime._handle import RunHandle
 from geartrain.runtime._host import Host, Settings, registered_agents
 from geartrain.runtime._hub import ObserverStatistics, Watch
-from geartrain.runtime._node import Node
 from geartrain.runtime._policy import Policy, default_policy
 from geartrain.runtime._reading import (
-    JournalEntry,
     OpenCall,
     ReplayReport,
     RunSnapshot,
     RunSummary,
     journal_entry,
     replay,
-    snapshot_of,
     timeline,
 )
 from geartrain.runtime._starting import own_run_id, started_event
@@ -64,7 +54,6 @@ from geartrain.tools import ThreadPool
 from geartrain.trace import Observer, TraceRecord
 
 # The owner's claim on a store that only one process can have open lasts until it is released.
-_LEASE_SECONDS = 10 * 365 * 86_400.0
 
 
 class RuntimeStatistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +78,7 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
 
     def __init__(self, host: Host) -> None:
         self._host = host
+        self._access = RunAccess(host)
         self.limits = host.settings.limits
 
     @classmethod
@@ -229,7 +219,7 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
         )
         if own_id is None or not await self._same_run(own_id, event.request):
             await self._begin(new_id, event, registered)
-        return RunHandle(self, new_id)
+        return RunHandle(self._access, new_id)
 
     async def _begin(self, run_id: str, event: RunStarted, registered: RegisteredAgent) -> None:
         """Have the start stored; another start of the same run that was faster is as good."""
@@ -277,7 +267,7 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
         node = self._host.node
         if run_id not in node.actors and await node.journal.head(run_id) is None:
             raise RunNotFound(run_id)
-        return RunHandle(self, run_id)
+        return RunHandle(self._access, run_id)
 
     async def list(
         self,
@@ -292,6 +282,8 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
 
         *waiting* keeps those that wait for a decision.
         """
+        if limit < 1:
+            raise InvalidValue("limit", "at least 1", limit)
         rows = await self._host.node.journal.list(
             after=after, limit=limit, states=states, agent=agent, held="approval" if waiting else None
         )
@@ -326,142 +318,15 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
             EventConflict: The id is stored with another body.
             RunSetApart: The run cannot be moved.
         """
-        if not isinstance(event, PUBLIC_EVENTS):
-            public = tuple(kind.__name__ for kind in PUBLIC_EVENTS)
-            name = type(event).__name__
-            raise EventRefused(run_id, name, "any state", "only the runtime itself can know this", public)
-        node = self._host.node
-        # The time is ours: a caller's clock must neither date a journal nor use a run's active seconds up.
-        cleaned = checked_event(msgspec.structs.replace(event, time=node.clock.now()), self.limits)
-        stored = await node.journal.find(run_id, cleaned.id)
-        if stored is not None:
-            if stored.digest != event_digest(cleaned):
-                raise EventConflict(run_id, event.id)
-            return stored.seq
-        return await self._send(run_id, cleaned)
-
-    async def act(self, run_id: str, kind: type[Event], by: str, event_id: str | None, fields: dict[str, Any]) -> int:
-        """Bring an event of *kind* to a run; the handle's methods are made of this."""
-        node = self._host.node
-        minted = event_id is None
-        event = kind(
-            id=node.ids.mint("e") if event_id is None else event_id,
-            time=node.clock.now(),
-            source="user",
-            by=by,
-            **fields,
-        )
-        return await (self._send(run_id, checked_event(event, self.limits)) if minted else self.deliver(run_id, event))
-
-    async def _send(self, run_id: str, event: Event) -> int:
-        while True:
-            actor = await self._host.residents.actor(run_id)
-            reply: Reply[int] = Reply()
-            try:
-                await actor.cell.send(Delivery(event, outside=True, reply=reply), lane_of(event))
-            except ActorStopped:  # it came to rest and left memory at this very moment
-                continue
-            return await reply.wait_answered()
-
-    async def check_arguments(self, run_id: str, call_id: str, arguments: str) -> None:
-        """Check arguments that a person edited, before they are accepted.
-
-        Raises:
-            ArgumentsInvalid: They do not fit the tool.
-            InvalidValue: They are no text, or too large.
-        """
-        room = self.limits.argument_bytes
-        if not isinstance(arguments, str) or len(arguments) > room:
-            raise InvalidValue("edited arguments", f"JSON text of at most {room} characters", arguments)
-        actor = await self._host.residents.actor(run_id)
-        call = actor.run.call(call_id)
-        registered = self._host.settings.agents.get(actor.run.agent)
-        tool = registered.agent.tools.get(call.tool) if registered is not None and call is not None else None
-        actor.rest_if_idle()
-        if tool is not None:
-            tool.decode(arguments)
-
-    # Watching
+        return await self._access.deliver(run_id, event)
 
     async def snapshot(self, run_id: str) -> RunSnapshot:
         """Return a run as it is stored now."""
-        node = self._host.node
-        actor = node.actors.get(run_id)
-        if actor is not None and actor.run.seq:
-            return RunSnapshot.of(actor.run)
-        return await snapshot_of(node.journal, run_id)
-
-    async def wait_until(self, run_id: str, *, at_rest: bool) -> RunSnapshot:
-        """Wait until a run has ended (or rests); see `RunHandle`."""
-        node = self._host.node
-        reached = _at_rest if at_rest else _ended
-        future: asyncio.Future[Run] = asyncio.get_running_loop().create_future()
-        node.waiters.setdefault(run_id, []).append((reached, future))
-        try:
-            actor = node.actors.get(run_id)
-            if actor is None or not actor.run.seq:
-                row = await node.journal.head(run_id)
-                actor = node.actors.get(run_id)
-                if actor is None and row is None:
-                    raise RunNotFound(run_id)
-                if actor is None and row is not None and (row.head.live or row.mark is not None):
-                    actor = await self._host.residents.actor(run_id)  # nobody else moves it
-                if actor is None:
-                    snapshot = await snapshot_of(node.journal, run_id)
-                    if snapshot.ended or (at_rest and snapshot.state == RunState.SUSPENDED):
-                        return snapshot
-            if actor is not None and actor.run.seq and reached(actor.run):
-                return RunSnapshot.of(actor.run)
-            return RunSnapshot.of(await future)
-        finally:
-            future.cancel()
-            self._forget_waiter(node, run_id, future)
-
-    def _forget_waiter(self, node: Node, run_id: str, future: asyncio.Future[Run]) -> None:
-        left = [waiter for waiter in node.waiters.get(run_id, ()) if waiter[1] is not future]
-        if left:
-            node.waiters[run_id] = left
-        else:
-            node.waiters.pop(run_id, None)
-
-    async def follow(self, run_id: str, after: int) -> AsyncIterator[JournalEntry]:
-        """Yield a run's journal, and go on as it grows; see `RunHandle.events`."""
-        node, after = self._host.node, max(0, after)
-        while True:
-            moved = node.hub.follow(run_id)
-            try:
-                # Asked before reading: what is stored until then is read, the end included.
-                ended, apart = False, None
-                try:
-                    ended = await self._is_over(run_id)
-                except RunSetApart as error:  # what can be read of it comes first
-                    apart = error
-                while page := await node.journal.read(run_id, after=after, limit=100):
-                    for row in page:
-                        after = row.seq
-                        ended = ended or (bool(row.path) and row.path.rsplit(">", 1)[-1] in ENDED)
-                        yield journal_entry(row)
-                if apart is not None:
-                    raise apart
-                if ended:
-                    return
-                await moved
-                if self._host.closed:
-                    raise RuntimeClosed("following a run")
-            finally:
-                node.hub.unfollow(run_id, moved)
-
-    async def _is_over(self, run_id: str) -> bool:
-        row = await self._host.node.journal.head(run_id)
-        if row is None:
-            raise RunNotFound(run_id)
-        if row.mark is not None:
-            raise RunSetApart(run_id, row.mark.reason)
-        return row.head.ended
+        return await self._access.snapshot(run_id)
 
     def watch(self, run_id: str) -> Watch:
-        """Return a live stream of what happens to a run from now on; see `RunHandle.watch`."""
-        return self._host.node.hub.watch(run_id, self._is_over)
+        """Return a live stream of what happens to a run from now on; it may be one that has yet to start."""
+        return self._access.watch(run_id)
 
     def timeline(self, run_id: str, *, full: bool = False) -> AsyncIterator[TraceRecord]:
         """Yield all that happened in a run, from its journal; with *full*, what each model call saw as well."""
@@ -483,11 +348,3 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
             store=await node.journal.statistics(),
             observers=node.hub.statistics(),
         )
-
-
-def _ended(run: Run) -> bool:
-    return run.state in ENDED
-
-
-def _at_rest(run: Run) -> bool:
-    return run.state in ENDED or run.state is RunState.SUSPENDED

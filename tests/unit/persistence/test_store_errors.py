@@ -22,7 +22,7 @@ from geartrain.persistence import (
 
 ERRORS = [
     (JournalConflict("r", 3, 4), ResourceError, "run 'r': append after event 3, but the last one is 4"),
-    (DuplicateEvent("r", "e", "d"), UsageError, "run 'r': event id 'e' is stored already (digest 'd')"),
+    (DuplicateEvent("r", "e", "d", 3), UsageError, "run 'r': event id 'e' is stored already (digest 'd')"),
     (OwnershipLost(1, 2), ResourceError, "claim of epoch 1: not in force (newest epoch of this store: 2)"),
     (StoreFailed("x.db", "append", "disk full"), ResourceError, "store 'x.db': append failed: disk full"),
     (CommitUnknown("x.db", "append", "why"), ResourceError, "store 'x.db': append has an unknown outcome: why"),

@@ -23,7 +23,7 @@ from geartrain.machine import (
     TurnTaken,
 )
 from geartrain.models import Delay
-from geartrain.runtime import Ask
+from geartrain.runtime import Ask, RunHandle
 
 
 async def test_an_event_for_an_ended_run_is_refused_by_name_and_stores_nothing(store: Store) -> None:
@@ -223,9 +223,9 @@ async def test_an_unknown_run_is_not_found_whatever_is_asked_of_it(store: Store)
         with pytest.raises(RunNotFound):
             await runtime.snapshot("nobody")
         with pytest.raises(RunNotFound):
-            await runtime.wait_until("nobody", at_rest=True)
+            await RunHandle(runtime._access, "nobody").wait_at_rest()
         with pytest.raises(RunNotFound):
-            await anext(runtime.follow("nobody", 0))
+            await anext(RunHandle(runtime._access, "nobody").events())
         with pytest.raises(RunNotFound):
             await anext(runtime.watch("nobody"))
         with pytest.raises(RunNotFound):

@@ -201,17 +201,17 @@ def _write_one(connection: sqlite3.Connection, entry: Entry, epoch: int | None, 
 
 
 def _refusal(connection: sqlite3.Connection, entry: Entry) -> GeartrainError | None:
-    coming: dict[str, str] = {}
+    coming: dict[str, tuple[str, int]] = {}
     for event in entry.events:
         if event.outside:
             row = connection.execute(
-                "SELECT digest FROM events WHERE run_id = ? AND id = ? AND outside = 1",
+                "SELECT digest, seq FROM events WHERE run_id = ? AND id = ? AND outside = 1",
                 (entry.run_id, event.id),
             ).fetchone()
-            digest = row[0] if row else coming.get(event.id)
-            if digest is not None:
-                return DuplicateEvent(entry.run_id, event.id, digest)
-            coming[event.id] = event.digest
+            known = row or coming.get(event.id)
+            if known is not None:
+                return DuplicateEvent(entry.run_id, event.id, *known)
+            coming[event.id] = (event.digest, event.seq)
     row = connection.execute("SELECT last_seq FROM runs WHERE run_id = ?", (entry.run_id,)).fetchone()
     last = row[0] if row else 0
     return None if last == entry.expected else JournalConflict(entry.run_id, entry.expected, last)

@@ -1,0 +1,218 @@
+"""How callers reach one run: bringing it events, waiting for it, following it. Handles are made of this."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import msgspec
+
+from geartrain.actors import ActorStopped, Reply
+from geartrain.errors import (
+    EventConflict,
+    EventRefused,
+    InternalError,
+    InvalidValue,
+    RunNotFound,
+    RunSetApart,
+    RuntimeClosed,
+)
+from geartrain.limits import Limits
+from geartrain.machine import ENDED, PUBLIC_EVENTS, CancelRequested, Event, Run, RunState, event_digest
+from geartrain.persistence import StoredEvent
+from geartrain.runtime._actor import Delivery, lane_of
+from geartrain.runtime._edge import checked_event
+from geartrain.runtime._host import Host
+from geartrain.runtime._hub import Watch
+from geartrain.runtime._node import Node
+from geartrain.runtime._reading import JournalEntry, RunSnapshot, journal_entry, snapshot_of
+
+# How often a run may come to rest at the very moment at which an event is brought to it.
+_TRIES: Final = 100
+
+
+class RunAccess:
+    """What a runtime lets callers do with one run."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    @property
+    def limits(self) -> Limits:
+        """The runtime's limits."""
+        return self._host.settings.limits
+
+    async def deliver(self, run_id: str, event: Event) -> int:
+        """Bring an event to a run; see `Runtime.deliver`."""
+        node = self._host.node
+        # The time is ours: a caller's clock must neither date a journal nor use a run's active seconds up.
+        cleaned = msgspec.structs.replace(_from_user(run_id, event, self.limits), time=node.clock.now())
+        known = await self._repeated(run_id, cleaned)
+        if known is not None:
+            return known.seq
+        try:
+            return await self._send(run_id, cleaned)
+        except EventRefused:
+            # The same event may have been stored in between, and have made this one impossible.
+            known = await self._repeated(run_id, cleaned)
+            if known is None:
+                raise
+            return known.seq
+
+    async def _repeated(self, run_id: str, event: Event) -> StoredEvent | None:
+        """Return the event if it is stored already.
+
+        Raises:
+            EventConflict: Its id is stored with another body.
+        """
+        known = await self._host.node.journal.find(run_id, event.id)
+        if known is not None and known.digest != event_digest(event):
+            raise EventConflict(run_id, event.id)
+        return known
+
+    async def act(self, run_id: str, kind: type[Event], by: str, event_id: str | None, fields: dict[str, Any]) -> int:
+        """Bring a new event of *kind* to a run; with an id of the caller's it is delivered like any other."""
+        node = self._host.node
+        own_id = node.ids.mint("e") if event_id is None else event_id
+        event = kind(id=own_id, time=node.clock.now(), source="user", by=by, **fields)
+        if event_id is not None:
+            return await self.deliver(run_id, event)
+        return await self._send(run_id, _from_user(run_id, event, self.limits))
+
+    async def _send(self, run_id: str, event: Event) -> int:
+        for _ in range(_TRIES):
+            actor = await self._host.residents.actor(run_id)
+            reply: Reply[int] = Reply()
+            try:
+                await actor.cell.send(Delivery(event, outside=True, reply=reply), lane_of(event))
+            except ActorStopped:  # it came to rest and left memory at this very moment
+                continue
+            return await reply.wait_answered()
+        raise InternalError(f"run {run_id!r}: left memory {_TRIES} times while an event was brought to it")
+
+    async def check_arguments(self, run_id: str, call_id: str, arguments: str) -> None:
+        """Check arguments that a person edited, before they are accepted.
+
+        Raises:
+            ArgumentsInvalid: They do not fit the tool.
+            InvalidValue: They are no text, or too large.
+        """
+        room = self.limits.argument_bytes
+        if not isinstance(arguments, str) or len(arguments) > room:
+            raise InvalidValue("edited arguments", f"JSON text of at most {room} characters", arguments)
+        actor = await self._host.residents.actor(run_id)
+        call = actor.run.call(call_id)
+        registered = self._host.settings.agents.get(actor.run.agent)
+        tool = registered.agent.tools.get(call.tool) if registered is not None and call is not None else None
+        actor.rest_if_idle()
+        if tool is not None:
+            tool.decode(arguments)
+
+    async def snapshot(self, run_id: str) -> RunSnapshot:
+        """Return a run as it is stored now."""
+        node = self._host.node
+        actor = node.actors.get(run_id)
+        if actor is not None and actor.run.seq:
+            return RunSnapshot.of(actor.run)
+        return await snapshot_of(node.journal, run_id)
+
+    async def wait_until(self, run_id: str, *, at_rest: bool) -> RunSnapshot:
+        """Wait until a run has ended (or rests); see `RunHandle`."""
+        node = self._host.node
+        reached = _at_rest if at_rest else _ended
+        future: asyncio.Future[Run] = asyncio.get_running_loop().create_future()
+        node.waiters.setdefault(run_id, []).append((reached, future))
+        try:
+            actor = node.actors.get(run_id)
+            if actor is None or not actor.run.seq:
+                row = await node.journal.head(run_id)
+                actor = node.actors.get(run_id)
+                if actor is None and row is None:
+                    raise RunNotFound(run_id)
+                if actor is None and row is not None and (row.head.live or row.mark is not None):
+                    actor = await self._host.residents.actor(run_id)  # nobody else moves it
+                if actor is None:
+                    snapshot = await snapshot_of(node.journal, run_id)
+                    if snapshot.ended or (at_rest and snapshot.state == RunState.SUSPENDED):
+                        return snapshot
+            if actor is not None and actor.run.seq and reached(actor.run):
+                return RunSnapshot.of(actor.run)
+            return RunSnapshot.of(await future)
+        finally:
+            future.cancel()
+            self._forget_waiter(node, run_id, future)
+
+    def _forget_waiter(self, node: Node, run_id: str, future: asyncio.Future[Run]) -> None:
+        left = [waiter for waiter in node.waiters.get(run_id, ()) if waiter[1] is not future]
+        if left:
+            node.waiters[run_id] = left
+        else:
+            node.waiters.pop(run_id, None)
+
+    async def follow(self, run_id: str, after: int) -> AsyncIterator[JournalEntry]:
+        """Yield a run's journal, and go on as it grows; see `RunHandle.events`."""
+        node, after = self._host.node, max(0, after)
+        while True:
+            moved = node.hub.follow(run_id)
+            try:
+                # Asked before reading: what is stored until then is read, the end included.
+                ended, apart = False, None
+                try:
+                    ended = await self._is_over(run_id)
+                except RunSetApart as error:  # what can be read of it comes first
+                    apart = error
+                while page := await node.journal.read(run_id, after=after, limit=100):
+                    for row in page:
+                        after = row.seq
+                        ended = ended or (bool(row.path) and row.path.rsplit(">", 1)[-1] in ENDED)
+                        yield journal_entry(row)
+                if apart is not None:
+                    raise apart
+                if ended:
+                    return
+                await moved
+                if self._host.closed:
+                    raise RuntimeClosed("following a run")
+            finally:
+                node.hub.unfollow(run_id, moved)
+
+    async def _is_over(self, run_id: str) -> bool:
+        row = await self._host.node.journal.head(run_id)
+        if row is None:
+            raise RunNotFound(run_id)
+        if row.mark is not None:
+            raise RunSetApart(run_id, row.mark.reason)
+        if run_id in self._host.node.apart and not row.head.ended:
+            raise self._host.node.apart[run_id]
+        return row.head.ended
+
+    def watch(self, run_id: str) -> Watch:
+        """Return a live stream of what happens to a run from now on; see `RunHandle.watch`."""
+        return self._host.node.hub.watch(run_id, self._is_over)
+
+
+def _from_user(run_id: str, event: Event, limits: Limits) -> Event:
+    """Return *event* as it is stored, if callers may bring it.
+
+    Whoever brings it is a user: neither the system nor a parent run can be pretended.
+
+    Raises:
+        EventRefused: Only the runtime itself can know such a thing: a forged tool result is none.
+        InvalidValue: It could not be read back.
+    """
+    if not isinstance(event, PUBLIC_EVENTS):
+        public = tuple(kind.__name__ for kind in PUBLIC_EVENTS)
+        name = type(event).__name__
+        raise EventRefused(run_id, name, "any state", "only the runtime itself can know this", public)
+    checked = checked_event(event, limits)
+    code = {"code": "cancelled_by_user"} if isinstance(checked, CancelRequested) else {}
+    return msgspec.structs.replace(checked, source="user", **code)
+
+
+def _ended(run: Run) -> bool:
+    return run.state in ENDED
+
+
+def _at_rest(run: Run) -> bool:
+    return run.state in ENDED or run.state is RunState.SUSPENDED
