@@ -56,23 +56,16 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_bytes: int = 64 * 1024
     queued_inputs: int = 100
 
-    # Actors and supervision
+    # Actors
     mailbox_capacity: int = 1_000
     messages_per_turn: int = 64
-    restarts_per_window: int = 3
-    restart_window_seconds: float = 60.0
-    restarts_per_run: int = 20
-    sub_agent_depth: int = 8
     sub_agent_width: int = 1_000
-    sub_agents_at_once: int = 50
 
     # One node
     task_calls_at_once: int = 1_000
     thread_calls_at_once: int = 32
-    process_calls_at_once: int = 4
     calls_at_once_per_run: int = 8
-    runs_loaded_at_once: int = 64
-    runs_live: int = 100_000
+    appends_waiting: int = 100_000
     batch_entries: int = 512
     batch_bytes: int = 4 * 1024 * 1024
     observer_records: int = 10_000

@@ -365,7 +365,7 @@ async def test_a_value_that_cannot_be_stored_is_refused_alone(journal: SqliteJou
 
 
 async def test_far_too_many_waiting_entries_are_refused_at_once(path: Path) -> None:
-    journal = await SqliteJournal.open(path, limits=Limits(runs_live=2))
+    journal = await SqliteJournal.open(path, limits=Limits(appends_waiting=2))
     epoch = await epoch_of(journal)
     futures = [journal.append(an_entry(run_id, epoch)) for run_id in "ab"]
 

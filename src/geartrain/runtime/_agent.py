@@ -31,7 +31,7 @@ class Agent:
     `stop_when` adds conditions of your own to those of the budget. `window` bounds what a model call sees.
 
     Raises:
-        InvalidValue: The name is empty or too long, or two tools have one name.
+        InvalidValue: The name is empty or too long, the model or a tool is none, or two tools have one name.
         ModelNotFound: There is no built-in model of that name.
     """
 
@@ -67,6 +67,11 @@ class Agent:
         self.name = name
         self.instructions = clean_text(instructions)
         self.model: Model = find_model(model) if isinstance(model, str) else model
+        if not (isinstance(self.model, Model) and isinstance(self.model.name, str)):
+            raise InvalidValue(f"the model of agent {name!r}", "a name, or an object with `name` and `reply`", model)
+        plain = next((tool for tool in tools if not isinstance(tool, Tool)), None)
+        if plain is not None:
+            raise InvalidValue(f"the tools of agent {name!r}", "made with the decorator @tool", plain)
         self.tools = {tool.name: tool for tool in tools}
         if len(self.tools) != len(tools):
             twice = next(t.name for t in tools if sum(o.name == t.name for o in tools) > 1)
@@ -90,7 +95,7 @@ class Agent:
             name=self.name,
             instructions=self.instructions,
             model=self.model.name,
-            tools=tuple(tool.spec() for tool in self.tools.values()),
+            tools=tuple(tool.spec(limits.tool_call_seconds) for tool in self.tools.values()),
             budget=self.budget,
             stop_when=self.stop_when,
             on_denied=self.on_denied,

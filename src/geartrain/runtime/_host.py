@@ -61,10 +61,14 @@ def registered_agents(agents: Iterable[Agent], limits: Limits) -> dict[str, Regi
     """Return *agents* by name.
 
     Raises:
-        InvalidValue: Two have one name.
+        InvalidValue: Two have one name, or one is no agent.
     """
+    if isinstance(agents, Agent):
+        raise InvalidValue("agents", "a list of agents", agents)
     registered: dict[str, RegisteredAgent] = {}
     for agent in agents:
+        if not isinstance(agent, Agent):
+            raise InvalidValue("agents", "a list of agents", agent)
         if agent.name in registered:
             raise InvalidValue("agents", "agents with different names", agent.name)
         registered[agent.name] = RegisteredAgent(agent, limits)

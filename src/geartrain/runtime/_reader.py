@@ -9,7 +9,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from geartrain.errors import InvalidValue
 from geartrain.machine import AgentSpec, decode_spec
 from geartrain.persistence import Journal, StoreStatistics
 from geartrain.runtime._reading import (
@@ -18,6 +17,7 @@ from geartrain.runtime._reading import (
     RunSnapshot,
     RunSummary,
     journal_entry,
+    list_runs,
     replay,
     snapshot_of,
     stored_events,
@@ -61,12 +61,7 @@ class RunReader(AbstractAsyncContextManager["RunReader"]):
         waiting: bool = False,
     ) -> Sequence[RunSummary]:
         """Return runs, newest first; the cursor of the next page is (`created_at`, `id`) of the last."""
-        if limit < 1:
-            raise InvalidValue("limit", "at least 1", limit)
-        rows = await self.journal.list(
-            after=after, limit=limit, states=states, agent=agent, held="approval" if waiting else None
-        )
-        return [RunSummary.of(row) for row in rows]
+        return await list_runs(self.journal, after=after, limit=limit, states=states, agent=agent, waiting=waiting)
 
     async def snapshot(self, run_id: str) -> RunSnapshot:
         """Return a run as it is stored.

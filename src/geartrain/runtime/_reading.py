@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from geartrain.errors import FormatUnknown, RunNotFound
+from geartrain.errors import FormatUnknown, InvalidValue, RunNotFound
 from geartrain.machine import (
     AgentSpec,
     Difference,
@@ -15,6 +15,7 @@ from geartrain.machine import (
     HoldKind,
     Refusal,
     Run,
+    RunState,
     Usage,
     decode_event,
     decode_spec,
@@ -168,6 +169,30 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
             labels=head.labels,
             set_apart=row.mark.reason if row.mark is not None else "",
         )
+
+
+async def list_runs(
+    journal: Journal,
+    *,
+    after: tuple[float, str] | None,
+    limit: int,
+    states: Sequence[str],
+    agent: str | None,
+    waiting: bool,
+) -> Sequence[RunSummary]:
+    """Return runs, newest first; see `Runtime.list`.
+
+    Raises:
+        InvalidValue: *limit* is less than 1, or one of *states* is no state.
+    """
+    if limit < 1:
+        raise InvalidValue("limit", "at least 1", limit)
+    unknown = next((state for state in states if state not in RunState.__members__), None)
+    if unknown is not None:
+        raise InvalidValue("states", f"among {', '.join(RunState)}", unknown)
+    held = HoldKind.APPROVAL if waiting else None
+    rows = await journal.list(after=after, limit=limit, states=states, agent=agent, held=held)
+    return [RunSummary.of(row) for row in rows]
 
 
 class JournalEntry(msgspec.Struct, frozen=True, kw_only=True):

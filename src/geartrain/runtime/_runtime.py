@@ -19,7 +19,6 @@ from geartrain.errors import (
     EventConflict,
     EventRefused,
     FormatUnknown,
-    InvalidValue,
     RunExists,
     RunNotFound,
     RuntimeClosed,
@@ -46,6 +45,7 @@ from geartrain.runtime._reading import (
     RunSnapshot,
     RunSummary,
     journal_entry,
+    list_runs,
     replay,
     timeline,
 )
@@ -282,12 +282,9 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
 
         *waiting* keeps those that wait for a decision.
         """
-        if limit < 1:
-            raise InvalidValue("limit", "at least 1", limit)
-        rows = await self._host.node.journal.list(
-            after=after, limit=limit, states=states, agent=agent, held="approval" if waiting else None
+        return await list_runs(
+            self._host.node.journal, after=after, limit=limit, states=states, agent=agent, waiting=waiting
         )
-        return [RunSummary.of(row) for row in rows]
 
     async def approvals(self) -> AsyncIterator[OpenCall]:
         """Yield every call that waits for a decision, those of the newest runs first."""

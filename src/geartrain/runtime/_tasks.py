@@ -14,6 +14,7 @@ from contextvars import Context
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
+from weakref import ReferenceType, ref
 
 # Ours to call back in: nothing that a caller happened to bind.
 _EMPTY: Final = Context()
@@ -46,7 +47,7 @@ OnEnd = Callable[[Ended], None]
 class EffectTask:
     """One effect at work. `on_end` is called exactly once, on the loop, whatever the effect does."""
 
-    __slots__ = ("_nudges", "_on_end", "_owner", "_running", "_stopping", "_task", "_work", "name")
+    __slots__ = ("__weakref__", "_nudges", "_on_end", "_owner", "_running", "_stopping", "_task", "_work", "name")
 
     def __init__(self, owner: EffectTasks, name: str, work: Coroutine[Any, Any, Any], on_end: OnEnd) -> None:
         self.name = name
@@ -119,39 +120,49 @@ class EffectTask:
 
 
 class _Deadlines:
-    """The time-outs of one length: they run out in the order in which they were set, so one timer serves them all."""
+    """The time-outs of one length: they run out in the order in which they were set, so one timer serves them all.
+
+    What has ended is not kept: the queue only refers to it.
+    """
 
     __slots__ = ("_alive", "_queue", "_seconds", "_timer")
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._queue: deque[tuple[float, EffectTask]] = deque()
+        self._queue: deque[tuple[float, ReferenceType[EffectTask]]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._alive = 0
 
     def add(self, effect: EffectTask) -> None:
         loop = asyncio.get_running_loop()
         queue = self._queue
-        while queue and queue[0][1].done:
+        while queue and _over(queue[0][1]):
             queue.popleft()
         if len(queue) > 2 * self._alive + 1_000:  # what is done waits behind one that is not
-            self._queue = queue = deque(entry for entry in queue if not entry[1].done)
+            self._queue = queue = deque(entry for entry in queue if not _over(entry[1]))
             self._alive = len(queue)
-        queue.append((loop.time() + self._seconds, effect))
+        queue.append((loop.time() + self._seconds, ref(effect)))
         if self._timer is None:
             self._timer = loop.call_at(queue[0][0], self._ring, context=_EMPTY)
 
     def _ring(self) -> None:
         loop = asyncio.get_running_loop()
         queue = self._queue
-        while queue and (queue[0][1].done or queue[0][0] <= loop.time()):
-            queue.popleft()[1].stop(End.TIMED_OUT)
+        while queue and (_over(queue[0][1]) or queue[0][0] <= loop.time()):
+            effect = queue.popleft()[1]()
+            if effect is not None:
+                effect.stop(End.TIMED_OUT)
         self._timer = loop.call_at(queue[0][0], self._ring, context=_EMPTY) if queue else None
 
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _over(effect: ReferenceType[EffectTask]) -> bool:
+    alive = effect()
+    return alive is None or alive.done
 
 
 class EffectTasks:

@@ -40,7 +40,7 @@ class Tool:
     read_only: bool
     idempotent: bool
     external: bool
-    timeout_seconds: float
+    timeout_seconds: float | None
     retries: int
     verify: Callable[..., Any] | None
     present: Callable[[Any], Any] | None
@@ -57,8 +57,8 @@ class Tool:
         """Whether running it twice does no more than running it once."""
         return self.read_only or self.idempotent
 
-    def spec(self) -> ToolSpec:
-        """Return what the machine and the model know of it."""
+    def spec(self, default_timeout_seconds: float = 30.0) -> ToolSpec:
+        """Return what the machine and the model know of it; the default is for a tool without a time-out of its own."""
         return ToolSpec(
             name=self.name,
             description=self.description,
@@ -67,7 +67,7 @@ class Tool:
             idempotent=self.idempotent,
             verify=self.verify is not None,
             external=self.external,
-            timeout_seconds=self.timeout_seconds,
+            timeout_seconds=self.timeout_seconds or default_timeout_seconds,
         )
 
     def decode(self, arguments: str) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def tool(
     read_only: bool = False,
     idempotent: bool = False,
     external: bool = False,
-    timeout_seconds: float = 30.0,
+    timeout_seconds: float | None = None,
     retries: int = 0,
     isolation: Isolation | None = None,
     verify: Callable[..., Any] | None = None,
@@ -122,7 +122,7 @@ def tool(
     read_only: bool = False,
     idempotent: bool = False,
     external: bool = False,
-    timeout_seconds: float = 30.0,
+    timeout_seconds: float | None = None,
     retries: int = 0,
     isolation: Isolation | None = None,
     verify: Callable[..., Any] | None = None,
@@ -137,7 +137,7 @@ def tool(
         read_only: It changes nothing, so it may run again, and beside other reads.
         idempotent: Running it again with the same idempotency key does no more than once.
         external: Its result comes later, as an event; the return value of the function is not the result.
-        timeout_seconds: How long a call may take, all tries together.
+        timeout_seconds: How long a call may take, all tries together; None takes the runtime's `tool_call_seconds`.
         retries: How often a call that raised is tried again; for reads and idempotent writes only.
         isolation: "task" runs it on the event loop, "thread" on a thread: the default for `async` and for plain
             functions respectively. A plain function that never blocks may be a "task".
@@ -170,7 +170,7 @@ class _Settings:
     read_only: bool
     idempotent: bool
     external: bool
-    timeout_seconds: float
+    timeout_seconds: float | None
     retries: int
     isolation: str | None
     verify: Callable[..., Any] | None
@@ -191,7 +191,7 @@ def _declared(function: Callable[..., Any], name: str | None, settings: _Setting
         read_only=settings.read_only,
         idempotent=settings.idempotent,
         external=settings.external,
-        timeout_seconds=float(settings.timeout_seconds),
+        timeout_seconds=None if settings.timeout_seconds is None else float(settings.timeout_seconds),
         retries=settings.retries,
         verify=settings.verify,
         present=settings.present,
@@ -219,7 +219,8 @@ def _check_settings(name: str, settings: _Settings) -> None:
         if not isinstance(getattr(settings, flag), bool):
             raise ToolDefinitionError(name, f"{flag} must be True or False, got {getattr(settings, flag)!r}")
     seconds, retries = settings.timeout_seconds, settings.retries
-    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not 0 < seconds < math.inf:
+    timed = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds < math.inf
+    if seconds is not None and not timed:
         raise ToolDefinitionError(name, f"timeout_seconds must be more than 0 and finite, got {seconds!r}")
     if not isinstance(retries, int) or isinstance(retries, bool) or not 0 <= retries <= RETRIES_MAX:
         raise ToolDefinitionError(name, f"retries must be from 0 to {RETRIES_MAX}, got {retries!r}")

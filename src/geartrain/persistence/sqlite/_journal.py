@@ -72,7 +72,7 @@ class SqliteJournal:
         # Listings may take long; loading a run must not wait for them.
         self._run_reader, self._list_reader = readers
         self._committer: Final = GroupCommitter(self._write_batch, limits)
-        self._waiting_most: Final = limits.runs_live
+        self._waiting_most: Final = limits.appends_waiting
         self._writing: Final = asyncio.Lock()
         self._failed = False
         self._closed = False
