@@ -1,6 +1,6 @@
 """One long run: what its second half costs and stores beside its first, and what its recovery reads.
 
-    python benchmarks/long_run.py [--turns 2000]
+python benchmarks/long_run.py [--turns 2000]
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ async def run(turns: int, folder: Path) -> None:
     print(f"{turns:,} turns, {ended.seq:,} events, {path.stat().st_size / 2**20:.1f} MiB file")
     print(f"  CPU     first half {first_cpu:.2f} s, second {second_cpu:.2f} s: ratio {second_cpu / first_cpu:.2f}")
     print(f"  wall    first half {half[1] - began:.2f} s, second {end[1] - half[1]:.2f} s")
-    print(f"  events  first half {first_bytes:,} bytes, second {second_bytes:,}: ratio {second_bytes / first_bytes:.2f}")
+    ratio = second_bytes / first_bytes
+    print(f"  events  first half {first_bytes:,} bytes, second {second_bytes:,}: ratio {ratio:.2f}")
     await recovery(path, handle.id)
 
 

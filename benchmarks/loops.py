@@ -26,11 +26,11 @@ import time
 from pathlib import Path
 
 from geartrain import Agent, Runtime, tool
-from geartrain.models import ModelReply, ModelRequest
 from geartrain.machine import RequestedCall, Usage
+from geartrain.models import ModelReply, ModelRequest
 
 ASKED = ModelReply(
-    calls=tuple(RequestedCall(tool="look", arguments='{"x": %d}' % x, provider_id=f"p{x}") for x in range(3)),
+    calls=tuple(RequestedCall(tool="look", arguments=f'{{"x": {x}}}', provider_id=f"p{x}") for x in range(3)),
     usage=Usage(input_tokens=20, output_tokens=10),
 )
 ANSWER = ModelReply(text="42", usage=Usage(input_tokens=40, output_tokens=1))
@@ -41,7 +41,7 @@ class TwoTurns:
 
     name = "two-turns"
 
-    async def reply(self, request: ModelRequest, emit: object) -> ModelReply:
+    async def reply(self, request: ModelRequest, _emit: object) -> ModelReply:
         return ASKED if request.turn == 1 else ANSWER
 
 
@@ -83,7 +83,8 @@ class HandWritten:
         connection = sqlite3.connect(path, isolation_level=None)
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
-        connection.execute("CREATE TABLE messages (run TEXT, seq INTEGER, body BLOB, PRIMARY KEY (run, seq)) WITHOUT ROWID")
+        columns = "run TEXT, seq INTEGER, body BLOB, PRIMARY KEY (run, seq)"
+        connection.execute(f"CREATE TABLE messages ({columns}) WITHOUT ROWID")
         while (first := self.queue.get()) is not None:
             batch = [first]
             while len(batch) < 512 and not self.queue.empty():

@@ -82,9 +82,8 @@ async def measure(path: Path, seed: int) -> dict[str, float]:
 
 def in_fresh_process(path: Path, seed: int) -> dict[str, float]:
     began = time.time()
-    output = subprocess.run(
-        [sys.executable, __file__, "--measure", str(path), "--seed", str(seed)], check=True, capture_output=True, text=True
-    ).stdout
+    command = [sys.executable, __file__, "--measure", str(path), "--seed", str(seed)]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     result = json.loads(output)
     result["ready"] -= began
     return dict(result)
@@ -105,7 +104,8 @@ def main() -> None:
         began = time.perf_counter()
         asyncio.run(fill(full, options.runs))
         seconds = time.perf_counter() - began
-        print(f"{options.runs:,} runs suspended in {seconds:.1f} s, {full.stat().st_size / options.runs:,.0f} bytes each")
+        size = full.stat().st_size / options.runs
+        print(f"{options.runs:,} runs suspended in {seconds:.1f} s, {size:,.0f} bytes each")
         for seed in range(options.seed, options.seed + 3):
             a, b = in_fresh_process(empty, seed), in_fresh_process(full, seed)
             growth = (b["resident"] - a["resident"]) / 2**20

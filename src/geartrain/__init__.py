@@ -1,4 +1,4 @@
-"""An asyncio actor runtime for durable, supervised, replayable agent runs."""
+"""An asyncio actor runtime for durable, replayable agent runs."""
 
 from geartrain.errors import GeartrainError, InternalError, ResourceError, UsageError
 from geartrain.limits import UNLIMITED, Limits
