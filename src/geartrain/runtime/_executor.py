@@ -64,9 +64,19 @@ class Executor(Protocol):
         ...
 
     async def run_tool(
-        self, tool: Tool, command: RunCall, context: ToolContext, began: Callable[[], None]
+        self,
+        tool: Tool,
+        command: RunCall,
+        context: ToolContext,
+        began: Callable[[], None],
+        over: Callable[[], None],
     ) -> CallOutcome:
-        """Run a tool, or ask it whether its write was done. *began* is called right before anything is done."""
+        """Run a tool, or ask it whether its write was done.
+
+        *began* is called right before anything is done. If it was, then *over* is called when nothing of the tool's
+        function runs any more, on the event loop, and even if this was cancelled and abandoned long ago: a write is
+        neither verified nor run again before that. Neither is awaited of a tool that is asked.
+        """
         ...
 
     async def evaluate(
@@ -91,7 +101,12 @@ class LiveExecutor:
             return await model.reply(request, emit)
 
     async def run_tool(
-        self, tool: Tool, command: RunCall, context: ToolContext, began: Callable[[], None]
+        self,
+        tool: Tool,
+        command: RunCall,
+        context: ToolContext,
+        began: Callable[[], None],
+        over: Callable[[], None],
     ) -> CallOutcome:
         """Run a tool, or ask it whether its write was done."""
         try:
@@ -103,7 +118,8 @@ class LiveExecutor:
             return self._verified(await verify(tool, arguments, context, limits=self._limits, threads=self._threads))
         if not command.read_only:
             faults.reach("tool.write.before", f"{context.run_id}/{context.call_id}")
-        outcome = await invoke(tool, arguments, context, limits=self._limits, threads=self._threads, began=began)
+        limits, threads = self._limits, self._threads
+        outcome = await invoke(tool, arguments, context, limits=limits, threads=threads, began=began, over=over)
         if not command.read_only:
             faults.reach("tool.write.after", f"{context.run_id}/{context.call_id}")
         return _call_outcome(outcome)

@@ -1,4 +1,10 @@
-"""A tool call as an effect: a place in the pool, the journalled start of a write, the result or the doubt."""
+"""A tool call as an effect: a place in the pool, the journalled start of a write, the result or the doubt.
+
+As long as an earlier attempt of a write is at work in this runtime, the write is neither verified nor run again. The
+effect waits for the end of that attempt, without a task and without a place in the pool, for at most
+`limits.dwell_seconds`: with the call's own time-out that is as long as a call may dwell. Then the write is in doubt,
+which ends with a person: a verification leads there at once, an attempt no later than after `write_attempts`.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +14,7 @@ from typing import Any
 
 from geartrain.actors import Reply
 from geartrain.machine import CallStatus, ResultStatus, RunCall, ToolFinished, ToolStarted, WriteInDoubt
+from geartrain.runtime._attempts import Wait
 from geartrain.runtime._edge import clean_text, plain_payload
 from geartrain.runtime._effect import Effect, Registry
 from geartrain.runtime._executor import CallOutcome
@@ -20,7 +27,7 @@ from geartrain.tools import Ticket, Tool, ToolContext, cleaned, error_text
 class ToolEffect(Effect):
     """A tool call: waits for a place in the pool, journals a write as started, runs, reports."""
 
-    __slots__ = ("_asked_to_start", "_began", "_ticket", "_tool")
+    __slots__ = ("_asked_to_start", "_at_work", "_began", "_earlier", "_held_back", "_ticket", "_tool")
 
     command: RunCall
 
@@ -28,8 +35,11 @@ class ToolEffect(Effect):
         super().__init__(effects, run_id, command)
         self._tool = tool
         self._ticket: Ticket | None = None
+        self._earlier: Wait | None = None
+        self._held_back = False
         self._asked_to_start = False
         self._began = False
+        self._at_work = False
 
     @property
     def must_finish(self) -> bool:
@@ -41,7 +51,7 @@ class ToolEffect(Effect):
         return not self.command.read_only and self.command.mode == "run"
 
     def begin(self, actor: RunAtWork) -> None:
-        """Queue for a place in the pool."""
+        """Queue for a place in the pool, once no earlier attempt of a write is at work any more."""
         command, tool = self.command, self._tool
         if tool is None:
             text = f"the tool {command.tool!r} is gone: this agent has it no more"
@@ -53,6 +63,33 @@ class ToolEffect(Effect):
             return
         if command.external:
             return
+        if not command.read_only:
+            seconds = self.node.limits.dwell_seconds
+            self._earlier = self.node.attempts.when_over(self.run_id, command.call_id, seconds, self._waited)
+        if self._earlier is None:
+            self._queue(tool)
+
+    def _waited(self, over: bool) -> None:
+        """Go on once no earlier attempt is at work, or once there is no more time to wait for that."""
+        self._earlier = None
+        actor = self.node.actors.get(self.run_id)
+        try:
+            if over and self._tool is not None:
+                self._queue(self._tool)
+            elif self._writes and actor is not None:
+                # Only a started write can be in doubt.
+                self._held_back = True
+                self._journal_start(actor)
+            else:
+                self._report_held_back()
+        except Exception as error:  # noqa: BLE001 - as in `_granted`: its run is set apart, nobody else hurt
+            self.broken(error)
+
+    def _report_held_back(self) -> None:
+        seconds = self.node.limits.dwell_seconds
+        self.report(self._in_doubt(f"an earlier attempt still runs; its end was awaited for {seconds:g} s"))
+
+    def _queue(self, tool: Tool) -> None:
         # The grant may come at once, before the ticket is known here.
         self._ticket = self.node.pool.request(self.run_id, tool.isolation, self._granted)
 
@@ -67,11 +104,11 @@ class ToolEffect(Effect):
             else:
                 self._run(actor)
         except Exception as error:  # noqa: BLE001 - the pool must go on, whatever is wrong with this one
+            asyncio.get_running_loop().call_soon(self._release)  # the ticket may not be known here yet
             self.broken(error)
 
     def _journal_start(self, actor: RunAtWork) -> None:
         """Have the start stored; the write waits for that without a task, and its time begins afterwards."""
-        self._asked_to_start = True
         event = ToolStarted(
             id=f"{self.key}.started",
             time=self.node.clock.now(),
@@ -82,6 +119,7 @@ class ToolEffect(Effect):
         reply: Reply[int] = Reply()
         reply.when_answered(self._start_answered)
         actor.put_internal(event, reply)
+        self._asked_to_start = True
 
     def _start_answered(self, answer: asyncio.Future[int]) -> None:
         """Run once the start is durable; do nothing if the run had turned away before."""
@@ -96,7 +134,10 @@ class ToolEffect(Effect):
         # Stored, so the run wants it: whatever made it unwanted before has been taken back.
         self.unwanted = False
         try:
-            self._run(actor)
+            if self._held_back:
+                self._report_held_back()
+            else:
+                self._run(actor)
         except Exception as error:  # noqa: BLE001 - as above
             self.broken(error)
 
@@ -114,7 +155,7 @@ class ToolEffect(Effect):
             principal=run.principal,
             emit=self._emit,
         )
-        work = self.effects.executor.run_tool(self._tool, self.command, context, self._begin)
+        work = self.effects.executor.run_tool(self._tool, self.command, context, self._begin, self._over)
         self.spawn(work, self.command.timeout_seconds)
 
     def _emit(self, name: str, payload: Mapping[str, Any]) -> None:
@@ -123,6 +164,14 @@ class ToolEffect(Effect):
 
     def _begin(self) -> None:
         self._began = True
+        if self._writes and not self._at_work:
+            self._at_work = True
+            self.node.attempts.begin(self.run_id, self.command.call_id)
+
+    def _over(self) -> None:
+        if self._at_work:
+            self._at_work = False
+            self.node.attempts.end(self.run_id, self.command.call_id)
 
     def ended(self, ended: Ended) -> None:
         """Report a result, a doubt, or nothing if the run had turned away before it began."""
@@ -207,6 +256,9 @@ class ToolEffect(Effect):
         super().stop()
 
     def _release(self) -> None:
+        earlier, self._earlier = self._earlier, None
+        if earlier is not None:
+            earlier.cancel()
         ticket, self._ticket = self._ticket, None
         if ticket is not None:
             ticket.release()

@@ -4,6 +4,7 @@ Rule 1: what the function raises is the call's result, whatever class it has, `S
 its own included. Only a cancellation of this very task goes through.
 Rule 2: once the function has returned, its effect has happened. From then on nothing gives an error.
 Rule 3: no time-out in here; the caller cancels the task. A function on a thread is given up then and ends by itself.
+Rule 4: what was given up may still have its effect. Whoever must know is told when nothing of a call runs any more.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import copy
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -33,7 +35,7 @@ BACKOFF_SECONDS_MAX: Final = 5.0
 
 
 def _nothing() -> None:
-    """Do nothing: for callers that do not ask when a try begins."""
+    """Do nothing: for callers that do not ask when a try begins or all is over."""
 
 
 async def invoke(
@@ -44,6 +46,7 @@ async def invoke(
     limits: Limits,
     threads: ThreadPool,
     began: Callable[[], None] = _nothing,
+    over: Callable[[], None] = _nothing,
 ) -> Outcome:
     """Run a tool's function and return what came of it: ok, error, or not_started.
 
@@ -60,14 +63,45 @@ async def invoke(
         threads: Where plain functions run.
         began: Called on the event loop just before each try starts to run. As long as it was not called nothing has
             happened, however long the call has waited for a thread.
+        over: Called once on the event loop, if any try has begun, when this call has returned and no function of it
+            runs any more, on a thread neither, however long ago this task was cancelled.
     """
+    watch = _Watch(began, over)
     tries = 0
-    while True:
-        tries += 1
-        outcome, may_retry = await _tried(tool, arguments, context, limits=limits, threads=threads, began=began)
-        if not may_retry or tries > tool.retries or not tool.repeatable or being_cancelled():
-            return msgspec.structs.replace(outcome, tries=tries)
-        await asyncio.sleep(min(BACKOFF_SECONDS * 2 ** (tries - 1), BACKOFF_SECONDS_MAX))
+    try:
+        while True:
+            tries += 1
+            outcome, may_retry = await _tried(tool, arguments, context, limits=limits, threads=threads, watch=watch)
+            if not may_retry or tries > tool.retries or not tool.repeatable or being_cancelled():
+                return msgspec.structs.replace(outcome, tries=tries)
+            await asyncio.sleep(min(BACKOFF_SECONDS * 2 ** (tries - 1), BACKOFF_SECONDS_MAX))
+    finally:
+        watch.part_over()
+
+
+class _Watch:
+    """What runs of one call: the call itself, and functions on threads, which may outlive it."""
+
+    __slots__ = ("_began", "_begun", "_over", "_parts")
+
+    def __init__(self, began: Callable[[], None], over: Callable[[], None]) -> None:
+        self._began = began
+        self._over = over
+        self._begun = False
+        self._parts = 1
+
+    def try_begins(self) -> None:
+        self._begun = True
+        self._began()
+
+    def thread_begins(self) -> None:
+        self._parts += 1
+        self.try_begins()
+
+    def part_over(self) -> None:
+        self._parts -= 1
+        if self._begun and not self._parts:
+            self._over()
 
 
 async def _tried(
@@ -77,7 +111,7 @@ async def _tried(
     *,
     limits: Limits,
     threads: ThreadPool,
-    began: Callable[[], None],
+    watch: _Watch,
 ) -> tuple[Outcome, bool]:
     try:
         call = _prepared(tool, arguments, context)
@@ -86,9 +120,10 @@ async def _tried(
         return Outcome(ResultStatus.NOT_STARTED, cut(text, limits.result_context_bytes)), False
     try:
         if tool.isolation == "task":
-            began()
+            watch.try_begins()
             return await _run_here(tool, call, limits, threads)
-        return await threads.submit(lambda: _run_on_thread(tool, call, limits), began=began)
+        work = partial(_run_on_thread, tool, call, limits)
+        return await threads.submit(work, began=watch.thread_begins, over=watch.part_over)
     except ThreadsUnavailable as error:
         return Outcome(ResultStatus.NOT_STARTED, cut(str(error), limits.result_context_bytes)), True
 

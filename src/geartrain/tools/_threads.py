@@ -43,13 +43,14 @@ class ThreadStatistics(msgspec.Struct, frozen=True):
 class _Job:
     """One function, where its answer goes, and whether it is still wanted."""
 
-    __slots__ = ("abandoned", "began", "context", "ended", "function", "future", "held")
+    __slots__ = ("abandoned", "began", "context", "ended", "function", "future", "held", "over")
 
     def __init__(self, function: Callable[[], Any], context: contextvars.Context, future: asyncio.Future[Any]) -> None:
         self.function = function
         self.context = context
         self.future = future
         self.began: Callable[[], None] | None = None
+        self.over: Callable[[], None] | None = None
         self.held = ExitStack()
         self.abandoned = False
         self.ended = False
@@ -76,6 +77,7 @@ class ThreadPool:
         *,
         context: contextvars.Context | None = None,
         began: Callable[[], None] | None = None,
+        over: Callable[[], None] | None = None,
     ) -> asyncio.Future[T]:
         """Run *function* on a thread, as soon as there is one, and return the future of its result.
 
@@ -86,6 +88,8 @@ class ThreadPool:
             function: What it raises is raised by the future; what is not an `Exception` inside a `RuntimeError`.
             context: The context that it runs in; a copy of the caller's if not given.
             began: Called on the event loop when the function is handed to a thread.
+            over: Called on the event loop when a function that was handed to a thread has ended, given up or not;
+                not at all if the loop is closed by then.
 
         Raises:
             ThreadsUnavailable: By the future: the pool is closed, or the system gives no thread.
@@ -96,7 +100,7 @@ class ThreadPool:
             future.set_exception(ThreadsUnavailable("the pool is closed"))
             return future
         job = _Job(function, contextvars.copy_context() if context is None else context, future)
-        job.began = began
+        job.began, job.over = began, over
         job.held.enter_context(thread_job())
         future.add_done_callback(lambda _: self._answered(job))
         self._waiting[job] = None
@@ -162,6 +166,8 @@ class ThreadPool:
                 job.future.set_exception(error)
             else:
                 job.future.set_result(result)
+        if job.over is not None:
+            job.over()
         if self._closed:
             self._end(worker)
         else:

@@ -29,7 +29,11 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class NotDone(msgspec.Struct, frozen=True):
-    """The write was not done and will not be done by the call in doubt."""
+    """The write was not done and will not be done by the call in doubt.
+
+    A runtime asks once no attempt of the call is at work in it any more; what an attempt has set going elsewhere is for
+    `verify` to know.
+    """
 
 
 class Unknown(msgspec.Struct, frozen=True):
