@@ -39,6 +39,15 @@ def test_the_example_of_the_readme_runs_as_it_stands(tmp_path: Path) -> None:
     assert str(words) in done.stdout
 
 
+def test_the_imports_that_a_page_shows_are_there() -> None:
+    shown = [block for page in PAGES for block in python_blocks(page) if block.startswith("from geartrain")]
+
+    for block in shown:
+        exec(compile(block, "imports", "exec"), {})  # noqa: S102 - our own pages
+
+    assert shown
+
+
 def test_the_example_of_the_readme_is_short() -> None:
     (example,) = python_blocks(ROOT / "README.md")
 
