@@ -260,7 +260,9 @@ def test_a_write_that_was_killed_is_settled_by_a_person_and_never_run_again_unas
     settled = world.run("settle", run, "--done", "--text", "it is there", "--app", "app:app")
 
     assert (resumed.returncode, again.returncode) == (3, 3)
-    assert f"geartrain settle {run} --app app:app --done | --run | --skip" in again.stderr
+    settle = f"cd {world.folder} && geartrain settle {run} --app app:app"
+    for choice in ("--done", "--run", "--skip"):
+        assert f": {settle} {choice}\n" in again.stderr
     assert (settled.returncode, settled.stdout) == (0, "written\n")
     assert world.noted == ["hello"]
 
@@ -430,6 +432,20 @@ def test_a_signal_ends_the_process_but_not_the_run(world: World, number: signal.
     assert run["state"] == "EXECUTE_TOOL"
 
 
+def test_ctrl_c_during_a_write_says_at_once_what_is_waited_for_and_then_what_is_in_doubt(world: World) -> None:
+    with world.in_the_middle("sure") as command:
+        command.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        at_once = command.output[1]
+        command.wait()
+        errors = command.output[1]
+
+    assert "waiting up to 5 s for what has started (t1.c1); Ctrl-C again stops now" in at_once
+    assert "nothing is lost" not in errors
+    assert "in doubt" in errors or "may have been done" in errors
+    assert f"{world.runs()[0]['id']} --app app:app" in errors
+
+
 def test_a_second_ctrl_c_does_not_wait_for_what_runs(world: World) -> None:
     with world.in_the_middle("sure") as command:
         before = time.monotonic()
@@ -437,8 +453,11 @@ def test_a_second_ctrl_c_does_not_wait_for_what_runs(world: World) -> None:
             command.send_signal(signal.SIGINT)
             time.sleep(0.05)
         took = time.monotonic() - before
+        errors = command.output[1]
 
     assert command.wait() == 130
+    assert f"go on with: cd {world.folder} && geartrain resume r-" in errors
+    assert "t1.c1 was cut off and may have been done: that will be in doubt" in errors
     assert took < 3  # the write that runs has a grace of 5 s
 
 
@@ -462,10 +481,81 @@ def test_a_cancelled_run_ends_and_takes_no_more(world: World) -> None:
     cancelled = world.run("cancel", run, "--reason", "enough", "--app", "app:app")
     late = world.run("approve", run, "--app", "app:app")
 
-    assert (cancelled.returncode, late.returncode) == (4, 4)
+    assert (cancelled.returncode, late.returncode) == (4, 2)
     assert "cancelled_by_user" in cancelled.stderr
-    assert "is CANCELLED and over; there is nothing to approve" in late.stderr
+    assert late.stderr == f"geartrain: run {run} has ended: CANCELLED\n"
     assert world.noted == []
+
+
+@pytest.mark.parametrize(
+    "words", [("approve",), ("deny",), ("settle", "--done"), ("send", "hello"), ("pause",), ("cancel",)]
+)
+def test_an_act_on_a_run_that_has_ended_is_refused(shared: World, words: tuple[str, ...]) -> None:
+    run = shared.runs()[-1]["id"]
+    verb, *more = words
+
+    done = shared.run(verb, run, *more)
+    resumed = shared.run("resume", run)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"geartrain: run {run} has ended: FINISHED\n"
+    assert resumed.returncode == 0
+
+
+def test_a_call_that_does_not_wait_is_named_with_those_that_do(world: World) -> None:
+    run = world.app("two")["id"]
+
+    wrong = world.run("approve", run, "t9.c9", "--app", "app:app")
+    other_act = world.run("settle", run, "--done", "--app", "app:app")
+
+    assert (wrong.returncode, other_act.returncode) == (2, 2)
+    assert "call 't9.c9' is not waiting for approval; these are: t1.c1, t1.c2" in wrong.stderr
+    assert f"geartrain approve {run} t1.c1 --app app:app" in other_act.stderr
+
+
+def test_approving_what_is_in_doubt_says_how_to_settle_it(world: World) -> None:
+    run = world.killed("sure")
+    world.run("resume", run, "--app", "app:app")
+
+    approved = world.run("approve", run, "--app", "app:app")
+
+    assert approved.returncode == 2
+    assert f"geartrain settle {run} --app app:app --done" in approved.stderr
+    assert [row["id"] for row in json.loads(world.run("list", "--waiting", "--json").stdout)] == [run]
+    assert "in_doubt(t1.c1)" in world.run("list", "--waiting").stdout
+
+
+def test_the_printed_line_goes_on_with_a_run_from_any_folder(world: World) -> None:
+    started = world.run("run", "go", "--app", "app:app", "--agent", "writer")
+    line = re.search(r"waits for approval: (cd .*)", started.stderr)
+    assert line is not None
+    command = line[1].replace("geartrain", f"{sys.executable} -m geartrain")
+
+    done = subprocess.run(
+        command, shell=True, cwd="/", env=world.environment, capture_output=True, text=True, timeout=30, check=False
+    )
+
+    assert (done.returncode, done.stdout) == (0, "written\n"), done.stderr
+
+
+def test_a_run_of_an_agent_that_is_not_built_in_is_shown_with_a_place_for_its_app(world: World) -> None:
+    run = world.app("writer")["id"]
+
+    shown = world.run("show", run, cwd=world.elsewhere)
+
+    assert f"geartrain approve {run} --app MODULE:ATTR" in shown.stdout
+    assert "agent 'writer' is not built in: MODULE:ATTR is the app that has it" in shown.stdout
+
+
+def test_a_run_in_the_middle_is_listed_with_who_moves_it_or_how_to_go_on(world: World) -> None:
+    with world.in_the_middle() as command:
+        moved = world.run("list").stdout
+        pid = command.pid
+    run = world.runs()[0]["id"]
+
+    assert f"being moved by pid {pid}" in moved
+    assert f"its process is gone: geartrain resume {run}" in world.run("list").stdout
+    assert f"its process is gone: geartrain resume {run} --app MODULE:ATTR" in world.run("show", run).stdout
 
 
 def test_a_run_whose_agent_is_gone_can_still_be_cancelled(world: World) -> None:
@@ -658,6 +748,16 @@ def test_without_a_place_for_the_index_runs_go_on_all_the_same(world: World) -> 
     assert done.returncode == 0, done.stderr
 
 
+def test_only_real_stores_are_remembered(world: World) -> None:
+    (world.folder / "garbage.db").write_text("not a store" * 50)
+
+    world.run("run", "hi", "--store", "garbage.db")
+    world.run("run", "hi", "--store", "missing/x.db")
+    world.run("run", "How many gears?", "--store", "real.db")
+
+    assert (world.base / "state" / "geartrain" / "stores").read_text() == f"{world.folder / 'real.db'}\n"
+
+
 def test_a_run_is_named_by_the_beginning_of_its_id(shared: World) -> None:
     runs = [row["id"] for row in shared.runs()]
 
@@ -796,6 +896,9 @@ def test_the_log_is_written_when_it_is_asked_for_and_only_then(world: World) -> 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (("run", ""), "QUESTION: must not be blank"),
+        (("run", " \n"), "QUESTION: must not be blank"),
+        (("run", "hi", "--store", "/proc/x.db"), "store '/proc/x.db': its lock '/proc/x.db.lock' cannot be made: "),
         (("run", "hi", "--root", "nowhere"), "--root: 'nowhere' is no folder"),
         (("run", "hi", "--write", "../x"), "--write: must name a file below the root"),
         (("run", "hi", "--write", "/x"), "--write: '/x' is not below the root"),

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
-from geartrain.cli._agents import Cast, cast_of
+from geartrain.cli._agents import Cast, cast_of, home_of
 from geartrain.cli._approver import Approver
-from geartrain.cli._drive import Driven, Job, drive
-from geartrain.cli._errors import CallNotChosen, OptionInvalid
-from geartrain.cli._outcome import SUSPENDED, command_line, exit_code, next_steps, reasons, summary
+from geartrain.cli._drive import Driven, Job, cut_off, drive
+from geartrain.cli._errors import CallNotChosen, CallNotWaiting, OptionInvalid, RunHasEnded
+from geartrain.cli._outcome import SUSPENDED, Way, command_line, exit_code, next_steps, reasons, summary
 from geartrain.cli._screen import Screen
 from geartrain.cli._stores import Index, Place, find_run, store_to_run_in
 from geartrain.ids import RandomIds
 from geartrain.machine import AgentSpec, Budget, BudgetRaised, HoldKind, RunStarted, RunState
 from geartrain.runtime import OpenCall, RunHandle, RunReader, RunSnapshot, Runtime, open_reader
 
+_WAITS: Final[Mapping[HoldKind, str]] = {HoldKind.APPROVAL: "waiting for approval", HoldKind.IN_DOUBT: "in doubt"}
 _RESUMABLE = {HoldKind.PAUSED, HoldKind.QUARANTINED}
 
 
@@ -34,10 +35,11 @@ class Setting:
     app: str | None
     by: str
 
-    def options(self, place: Place) -> list[str]:
-        """Return the options that a later command needs to find the same run and the same agents."""
-        store = ["--store", str(place.path)] if place.how == "named" else []
-        return [*store, *(["--app", self.app] if self.app is not None else [])]
+    def way(self, place: Place) -> Way:
+        """Return what a later command needs, from any folder, to find the same run and the same agents."""
+        store = ("--store", str(place.path)) if place.how == "named" else ()
+        app = ("--app", self.app) if self.app is not None else ()
+        return Way((*store, *app), home_of(self.app, self.folder))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +66,8 @@ class Found:
 
 async def start(setting: Setting, request: Request) -> int:
     """Start a run and drive it to rest; return the exit code."""
+    if not request.question.strip():
+        raise OptionInvalid("QUESTION", "must not be blank")
     context: dict[str, str] = {"root": _root(request.root)}
     if request.write is not None:
         context["write"] = _write(request.write, context["root"])
@@ -75,10 +79,10 @@ async def start(setting: Setting, request: Request) -> int:
     if request.max_turns is not None:
         budget = msgspec.structs.replace(budget, max_turns=request.max_turns)
     place = store_to_run_in(setting.store, setting.folder)
-    setting.index.note(place.path)
     run_id = RandomIds().mint("r")
 
     async def act(runtime: Runtime) -> None:
+        setting.index.note(place.path)  # not before: only now is it known to be a store
         setting.screen.tell(f"run {run_id}", "bold")
         await runtime.start(
             agent, request.question, run_id=run_id, budget=budget, principal=setting.by, context=context
@@ -136,6 +140,14 @@ async def _budget(reader: RunReader, run_id: str) -> Budget:
     return budget
 
 
+async def _find_going(setting: Setting, given: str) -> Found:
+    """Return a run that can still be acted upon."""
+    found = await find(setting, given)
+    if found.snapshot.ended:
+        raise RunHasEnded(found.snapshot.id, found.snapshot.state)
+    return found
+
+
 async def decide(
     setting: Setting,
     given: str,
@@ -147,10 +159,8 @@ async def decide(
     remember: bool = False,
 ) -> int:
     """Approve or deny a call; return the exit code."""
-    found = await find(setting, given)
+    found = await _find_going(setting, given)
     verb = "approve" if approved else "deny"
-    if found.snapshot.ended:
-        return _is_over(setting, found, verb)
     call = _chosen(setting, found, call_id, HoldKind.APPROVAL, f"which call to {verb}? it must be waiting for approval")
 
     async def act(handle: RunHandle) -> None:
@@ -174,9 +184,7 @@ async def settle(
     setting: Setting, given: str, call_id: str | None, *, done: bool, not_done: Literal["", "run", "skip"], text: str
 ) -> int:
     """Settle a doubt; return the exit code."""
-    found = await find(setting, given)
-    if found.snapshot.ended:
-        return _is_over(setting, found, "settle")
+    found = await _find_going(setting, given)
     call = _chosen(setting, found, call_id, HoldKind.IN_DOUBT, "which call to settle? it must be in doubt")
     return await _do(
         setting,
@@ -187,25 +195,19 @@ async def settle(
 
 async def send(setting: Setting, given: str, text: str) -> int:
     """Say something to a run; return the exit code."""
-    found = await find(setting, given)
-    if found.snapshot.ended:
-        return _is_over(setting, found, "hear")
+    found = await _find_going(setting, given)
     return await _do(setting, found, lambda handle: handle.send(text, by=setting.by))
 
 
 async def pause(setting: Setting, given: str, reason: str) -> int:
     """Pause a run; return the exit code."""
-    found = await find(setting, given)
-    if found.snapshot.ended:
-        return _is_over(setting, found, "pause")
+    found = await _find_going(setting, given)
     return await _do(setting, found, lambda handle: handle.pause(by=setting.by, reason=reason), asks=False)
 
 
 async def cancel(setting: Setting, given: str, reason: str) -> int:
     """Cancel a run; return the exit code."""
-    found = await find(setting, given)
-    if found.snapshot.ended:
-        return _is_over(setting, found, "cancel")
+    found = await _find_going(setting, given)
     # A run whose agent is gone can still be got rid of.
     return await _do(setting, found, lambda handle: handle.cancel(reason, by=setting.by), asks=False, needs_agent=False)
 
@@ -215,7 +217,9 @@ async def resume(setting: Setting, given: str, budget: dict[str, int | float]) -
     found = await find(setting, given)
     snapshot = found.snapshot
     if snapshot.ended:
-        return _is_over(setting, found, "resume")
+        setting.screen.say(f"geartrain: {RunHasEnded(snapshot.id, snapshot.state)}")
+        _print(setting, found.place, snapshot)
+        return exit_code(snapshot)
     kinds = {hold.partition("(")[0] for hold in snapshot.holds}
     suspended = snapshot.state == RunState.SUSPENDED
     if suspended and not (kinds & _RESUMABLE) and not (budget and HoldKind.BUDGET in kinds):
@@ -234,20 +238,22 @@ async def resume(setting: Setting, given: str, budget: dict[str, int | float]) -
 
 def _chosen(setting: Setting, found: Found, call_id: str | None, kind: HoldKind, wanted: str) -> OpenCall:
     """Return the call that a decision is about: the one named, or else the only one that waits for it."""
-    run_id = found.snapshot.id
-    fitting = [call for call in found.snapshot.waiting if call.waits_for == kind]
+    snapshot = found.snapshot
+    fitting = [call for call in snapshot.waiting if call.waits_for == kind]
+    named = [call for call in fitting if call_id in (None, call.call_id)]
+    if len(named) == 1:
+        return named[0]
+    way = setting.way(found.place)
+    if not fitting and snapshot.state != RunState.SUSPENDED:
+        line = command_line("resume", snapshot.id, way)
+        setting.screen.say(f"run {snapshot.id} is in the middle ({snapshot.state}); go on with it first: {line}")
+    elif not fitting:
+        for line in next_steps(snapshot, way):
+            setting.screen.say(line)
+    open_calls = tuple(call.call_id for call in fitting)
     if call_id is not None:
-        return next(
-            (call for call in fitting if call.call_id == call_id),
-            # Not open as far as is stored: the run itself says why it refuses.
-            OpenCall(run_id=run_id, call_id=call_id, tool="", arguments="", arguments_digest="", waits_for=kind),
-        )
-    if len(fitting) == 1:
-        return fitting[0]
-    if not fitting and found.snapshot.state != RunState.SUSPENDED:
-        line = command_line("resume", run_id, setting.options(found.place))
-        setting.screen.say(f"run {run_id} is in the middle ({found.snapshot.state}); go on with it first: {line}")
-    raise CallNotChosen(run_id, wanted, tuple(call.call_id for call in fitting))
+        raise CallNotWaiting(snapshot.id, call_id, _WAITS[kind], open_calls)
+    raise CallNotChosen(snapshot.id, wanted, open_calls)
 
 
 async def _do(
@@ -263,9 +269,9 @@ async def _do(
     cast = cast_of(setting.app, setting.folder, recorded=found.spec)
     if needs_agent:
         cast.of_run(snapshot.agent)
-    setting.index.note(place.path)
 
     async def on_handle(runtime: Runtime) -> None:
+        setting.index.note(place.path)
         await act(await runtime.get(snapshot.id))
 
     driven = await drive(_job(setting, place, snapshot.id, cast, asks=asks), on_handle)
@@ -275,15 +281,8 @@ async def _do(
 def _job(setting: Setting, place: Place, run_id: str, cast: Cast, *, asks: bool = True) -> Job:
     screen = setting.screen
     approver = Approver(screen) if asks and screen.interactive else None
-    return Job(place, run_id, cast, setting.by, screen, approver)
-
-
-def _is_over(setting: Setting, found: Found, verb: str) -> int:
-    snapshot = found.snapshot
-    setting.screen.say(f"geartrain: run {snapshot.id} is {snapshot.state} and over; there is nothing to {verb}")
-    if setting.screen.json:
-        setting.screen.print_json(snapshot)
-    return exit_code(snapshot)
+    go_on = command_line("resume", run_id, setting.way(place))
+    return Job(place, run_id, cast, setting.by, screen, go_on, approver)
 
 
 def conclude(setting: Setting, place: Place, driven: Driven, run_id: str) -> int:
@@ -300,8 +299,9 @@ def conclude(setting: Setting, place: Place, driven: Driven, run_id: str) -> int
     else:
         if screen.json:
             screen.print_json(snapshot)
-        line = command_line("resume", run_id, setting.options(place))
-        screen.say(f"geartrain: stopped in {snapshot.state}; nothing is lost, go on with: {line}")
+        line = command_line("resume", run_id, setting.way(place))
+        what = f"{cut_off(driven.cut_off)}; go on" if driven.cut_off else "nothing is lost, go on"
+        screen.say(f"geartrain: stopped in {snapshot.state}; {what} with: {line}")
     return 128 + driven.signal
 
 
@@ -314,5 +314,5 @@ def _print(setting: Setting, place: Place, snapshot: RunSnapshot) -> None:
     screen.tell(summary(snapshot), "green" if snapshot.state == RunState.FINISHED else "bold")
     for line in reasons(snapshot):
         screen.say(f"geartrain: {line}", "red")
-    for line in next_steps(snapshot, setting.options(place)):
+    for line in next_steps(snapshot, setting.way(place)):
         screen.say(line, "yellow")

@@ -7,9 +7,12 @@ folder); never what a store names.
 from __future__ import annotations
 
 import importlib
+import inspect
+import os
+import shlex
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -118,6 +121,42 @@ def _configured(folder: Path) -> tuple[str | None, Path]:
     return None, folder
 
 
+def home_of(app: str | None, folder: Path) -> str:
+    """Return what must go before a command so that it finds the app from any folder: `cd DIR && `, or nothing.
+
+    Args:
+        app: What `--app` said, if it was given.
+        folder: The present folder.
+    """
+    try:
+        named = app if app is not None else _configured(folder)[0]
+    except AppUnusable:
+        named = None
+    if named is None:
+        return ""
+    here = f"cd {shlex.quote(str(folder))} && "
+    file = getattr(sys.modules.get(named.partition(":")[0]), "__file__", None)
+    if app is None or file is None:
+        return here
+    path = Path(file)
+    if "site-packages" in path.parts:
+        return ""
+    if path.is_relative_to(folder):
+        return here
+    entries = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    home = next((entry for entry in entries if path.is_relative_to(entry)), None)
+    return f"PYTHONPATH={shlex.quote(home)} " if home is not None else ""
+
+
+def _called(function: Callable[[], Any]) -> Any:
+    if inspect.iscoroutinefunction(function):
+        raise TypeError("is a coroutine function; a function that makes agents must not be async")
+    found = function()
+    if inspect.iscoroutine(found):
+        found.close()  # or Python would warn that nobody awaited it
+    return found
+
+
 def _loaded(app: str, folder: Path) -> tuple[list[Agent], Policy]:
     """Return the agents and the policy of an app: an agent, several, or what has `agents` and perhaps `policy`.
 
@@ -132,7 +171,10 @@ def _loaded(app: str, folder: Path) -> tuple[list[Agent], Policy]:
         for part in attribute.split(".") if attribute else ():
             found = getattr(found, part)
         if callable(found) and not isinstance(found, Agent) and not hasattr(found, "agents"):
-            found = found()
+            found = _called(found)
+    except ModuleNotFoundError as error:
+        where = f"modules are looked for in {str(folder)!r}, then where PYTHONPATH says"
+        raise AppUnusable(app, f"cannot be used: {type(error).__name__}: {error} ({where})") from error
     except (Exception, SystemExit) as error:  # a user's code: whatever it raises is told
         raise AppUnusable(app, f"cannot be used: {type(error).__name__}: {error}") from error
     policy = getattr(found, "policy", default_policy)

@@ -240,7 +240,9 @@ async def list_(
     agent: Annotated[
         str | None, typer.Option("--agent", metavar="NAME", help="Only runs of this agent.", show_default=False)
     ] = None,
-    waiting: Annotated[bool, typer.Option("--waiting", help="Only runs that wait for an approval.")] = False,
+    waiting: Annotated[
+        bool, typer.Option("--waiting", help="Only runs that wait for an approval, an input or a word on a doubt.")
+    ] = False,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="How many at most.")] = 20,
     everything: Annotated[bool, typer.Option("--all", help="All of them, however many.")] = False,
     store: StoreOption = None,
@@ -368,7 +370,11 @@ async def send(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> int:
-    """Say something to a run: it answers what was asked, or is heard at the next model call."""
+    """Say something to a run: it answers what was asked, or is heard at the next model call.
+
+    While another process drives a run of the same store, that process owns the store, and this is refused with its
+    pid.
+    """
     from geartrain.cli import _acts  # noqa: PLC0415
 
     return await _acts.send(_setting(store=store, app=app, by=by, json=json, quiet=quiet), run, text)
@@ -386,7 +392,11 @@ async def pause(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> int:
-    """Pause a run: what runs finishes, nothing new starts until it is resumed."""
+    """Pause a run that nobody drives: nothing of it starts until it is resumed.
+
+    While another process drives a run of the same store, that process owns the store, and this is refused with its
+    pid.
+    """
     from geartrain.cli import _acts  # noqa: PLC0415
 
     return await _acts.pause(_setting(store=store, app=app, by=by, json=json, quiet=quiet), run, reason)
@@ -434,7 +444,11 @@ async def cancel(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> int:
-    """Cancel a run: nothing starts any more, and it ends."""
+    """Cancel a run that nobody drives: nothing starts any more, and it ends.
+
+    While another process drives a run of the same store, that process owns the store, and this is refused with its
+    pid; stop that process first (Ctrl-C ends no run).
+    """
     from geartrain.cli import _acts  # noqa: PLC0415
 
     return await _acts.cancel(_setting(store=store, app=app, by=by, json=json, quiet=quiet), run, reason)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
@@ -16,6 +16,7 @@ from geartrain.cli._screen import Screen
 from geartrain.cli._stores import Place
 from geartrain.cli._timeline import line_of
 from geartrain.errors import GeartrainError, RunNotFound, RunSetApart
+from geartrain.limits import Limits
 from geartrain.machine import HoldKind, RunState
 from geartrain.runtime import OpenCall, RunSnapshot, Runtime, Watch, open_reader
 from geartrain.trace import TraceRecord
@@ -39,14 +40,19 @@ _TOLD: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One run of one store, who drives it, with which agents, and who is asked if somebody can be."""
+    """One run of one store, who drives it, with which agents, and who is asked if somebody can be.
+
+    `go_on` is the command that goes on with the run later.
+    """
 
     place: Place
     run_id: str
     cast: Cast
     by: str
     screen: Screen
+    go_on: str
     approver: Approver | None = None
+    under_way: set[str] = field(default_factory=set)  # the writes that have begun and not ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +61,7 @@ class Driven:
 
     snapshot: RunSnapshot | None
     signal: int | None = None
+    cut_off: tuple[str, ...] = ()  # the writes that have begun and not ended
 
 
 async def drive(job: Job, act: Act) -> Driven:
@@ -67,7 +74,18 @@ async def drive(job: Job, act: Act) -> Driven:
         EventRefused: The run cannot take what *act* brings.
     """
     snapshot: RunSnapshot | None = None
-    with Interruption() as interruption:
+
+    def on_first() -> None:
+        if job.under_way:
+            what = ", ".join(sorted(job.under_way))
+            grace = f"{Limits().grace_seconds:.0f} s for what has started ({what})"
+            job.screen.say(f"geartrain: waiting up to {grace}; Ctrl-C again stops now")
+
+    def on_second() -> None:
+        what = f"{cut_off(job.under_way)}; " if job.under_way else ""
+        job.screen.say(f"geartrain: stopped at once; {what}go on with: {job.go_on}")
+
+    with Interruption(on_first, on_second) as interruption:
         async with Runtime.open(
             job.place.path, agents=job.cast.agents.values(), policy=job.cast.policy, recover="none"
         ) as runtime:
@@ -76,15 +94,34 @@ async def drive(job: Job, act: Act) -> Driven:
                 snapshot = await _to_rest(runtime, job, act)
         if snapshot is not None:
             return Driven(snapshot)
-        return Driven(await _stored(job), interruption.signal)
+        return await _stored(job, interruption.signal)
 
 
-async def _stored(job: Job) -> RunSnapshot | None:
+async def _stored(job: Job, number: int | None) -> Driven:
+    """Return how the run is stored after a signal has broken the driving off."""
+    job.under_way.clear()
     try:
         async with open_reader(job.place.path) as reader:
-            return await reader.snapshot(job.run_id)
+            snapshot = await reader.snapshot(job.run_id)
+            async for record in reader.timeline(job.run_id):
+                follow(record, job.under_way)
     except RunNotFound:
-        return None
+        return Driven(None, number)
+    return Driven(snapshot, number, tuple(sorted(job.under_way)))
+
+
+def follow(record: TraceRecord, under_way: set[str]) -> None:
+    """Keep in *under_way* which writes have begun and not ended."""
+    if record.event == "tool_call_started":
+        under_way.add(record.payload["call_id"])
+    elif record.event in ("tool_call_finished", "write_in_doubt", "call_settled"):
+        under_way.discard(record.payload["call_id"])
+
+
+def cut_off(calls: Collection[str]) -> str:
+    """Return what is to say of writes that have begun and whose end nobody saw."""
+    was = "was" if len(calls) == 1 else "were"
+    return f"{', '.join(sorted(calls))} {was} cut off and may have been done: that will be in doubt"
 
 
 async def _to_rest(runtime: Runtime, job: Job, act: Act) -> RunSnapshot:
@@ -123,7 +160,7 @@ async def _leg(runtime: Runtime, job: Job, act: Act) -> RunSnapshot:
     try:
         await act(runtime)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_tell, watch, job.screen)
+            tasks.start_soon(_tell, watch, job)
             try:
                 rest = await (await runtime.get(job.run_id)).wait_at_rest()
             except GeartrainError as error:  # the task group would wrap it
@@ -137,12 +174,13 @@ async def _leg(runtime: Runtime, job: Job, act: Act) -> RunSnapshot:
     return rest
 
 
-async def _tell(watch: Watch, screen: Screen) -> None:
+async def _tell(watch: Watch, job: Job) -> None:
     with suppress(RunSetApart):  # whoever waits for the run is told
         async for record in watch:
-            tell(record, screen)
+            follow(record, job.under_way)
+            tell(record, job.screen)
     if watch.dropped:
-        screen.tell(f"… {watch.dropped:,} more records than could be shown; `geartrain show` has them all")
+        job.screen.tell(f"… {watch.dropped:,} more records than could be shown; `geartrain show` has them all")
 
 
 def tell(record: TraceRecord, screen: Screen) -> None:

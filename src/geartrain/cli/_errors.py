@@ -91,6 +91,31 @@ class CallNotChosen(UsageError):
 
 
 @dataclass(eq=False)
+class CallNotWaiting(UsageError):
+    """A command is about a call that does not wait for it."""
+
+    run_id: str
+    call_id: str
+    waits: str
+    open_calls: tuple[str, ...]
+
+    def __str__(self) -> str:
+        those = f"these are: {', '.join(self.open_calls)}" if self.open_calls else "no call of it is"
+        return f"run {self.run_id!r}: call {self.call_id!r} is not {self.waits}; {those}"
+
+
+@dataclass(eq=False)
+class RunHasEnded(UsageError):
+    """Nothing can be done to a run that has ended."""
+
+    run_id: str
+    state: str
+
+    def __str__(self) -> str:
+        return f"run {self.run_id} has ended: {self.state}"
+
+
+@dataclass(eq=False)
 class OutputFailed(ResourceError):
     """What a command has to say could not be written. What it did is done."""
 

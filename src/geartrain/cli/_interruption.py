@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
 
@@ -16,12 +17,14 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 class Interruption:
     """Cancels a scope at the first signal. A signal that was ignored when the process began stays ignored.
 
-    `signal` is the number that came, or None.
+    `signal` is the number that came, or None. *on_first* and *on_second* are called when a signal comes, to say so.
     """
 
-    __slots__ = ("_handled", "_scope", "signal")
+    __slots__ = ("_handled", "_on_first", "_on_second", "_scope", "signal")
 
-    def __init__(self) -> None:
+    def __init__(self, on_first: Callable[[], None], on_second: Callable[[], None]) -> None:
+        self._on_first = on_first
+        self._on_second = on_second
         self.signal: int | None = None
         self._scope: anyio.CancelScope | None = None
         self._handled: list[signal.Signals] = []
@@ -49,7 +52,9 @@ class Interruption:
 
     def _came(self, number: int) -> None:
         if self.signal is not None:
+            self._on_second()
             os._exit(128 + number)
         self.signal = number
+        self._on_first()
         if self._scope is not None:
             self._scope.cancel()

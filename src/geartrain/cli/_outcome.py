@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from geartrain.cli._text import counted, one_line, safe
@@ -26,9 +26,17 @@ def exit_code(snapshot: RunSnapshot) -> int:
     return EXIT_CODES.get(RunState(snapshot.state), FAILED)
 
 
-def command_line(command: str, run_id: str, options: Sequence[str], *more: str) -> str:
-    """Return the command that goes on with a run, for somebody to copy, with the *options* that it needs."""
-    return shlex.join(["geartrain", command, run_id, *more, *options])
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What a command needs to find a run and its agents again: options, and what goes before it (`cd DIR && `)."""
+
+    options: tuple[str, ...] = ()
+    before: str = ""
+
+
+def command_line(command: str, run_id: str, way: Way, *more: str) -> str:
+    """Return the command that goes on with a run, for somebody to copy into a shell in any folder."""
+    return way.before + shlex.join(["geartrain", command, run_id, *more, *way.options])
 
 
 def summary(snapshot: RunSnapshot) -> str:
@@ -56,35 +64,40 @@ def reasons(snapshot: RunSnapshot) -> list[str]:
     return lines
 
 
-def next_steps(snapshot: RunSnapshot, options: Sequence[str]) -> list[str]:
+def next_steps(snapshot: RunSnapshot, way: Way) -> list[str]:
     """Return what a suspended run waits for, and the commands that answer it."""
     if snapshot.state != RunState.SUSPENDED:
         return []
-    lines = [line for call in snapshot.waiting for line in _call_steps(call, options, len(snapshot.waiting) > 1)]
+    lines = [line for call in snapshot.waiting for line in _call_steps(call, way, len(snapshot.waiting) > 1)]
     kinds = {hold.partition("(")[0] for hold in snapshot.holds}
     if HoldKind.PAUSED in kinds:
-        lines.append(f"paused: {command_line('resume', snapshot.id, options)}")
+        lines.append(f"paused: {command_line('resume', snapshot.id, way)}")
     if HoldKind.QUARANTINED in kinds:
-        lines.append(f"quarantined: {command_line('resume', snapshot.id, options)}")
+        lines.append(f"quarantined: {command_line('resume', snapshot.id, way)}")
     if HoldKind.BUDGET in kinds:
-        lines.append(f"out of budget: {command_line('resume', snapshot.id, options)} --max-turns N")
+        lines.append(f"out of budget: {command_line('resume', snapshot.id, way)} --max-turns N")
     if HoldKind.INPUT in kinds and not snapshot.waiting:
-        lines.append(f"waits for input: {command_line('send', snapshot.id, options)} TEXT")
+        lines.append(f"waits for input: {command_line('send', snapshot.id, way)} TEXT")
     return lines
 
 
-def _call_steps(call: OpenCall, options: Sequence[str], several: bool) -> list[str]:
+def _call_steps(call: OpenCall, way: Way, several: bool) -> list[str]:
     which = [call.call_id] if several else []
     what = f"{call.call_id} {safe(call.tool)}"
     match call.waits_for:
         case HoldKind.APPROVAL:
-            approve = command_line("approve", call.run_id, options, *which)
+            approve = command_line("approve", call.run_id, way, *which)
             return [
                 f"{what} waits for approval: {approve}",
-                f"  or: {command_line('deny', call.run_id, options, *which)}",
+                f"  or: {command_line('deny', call.run_id, way, *which)}",
             ]
         case HoldKind.IN_DOUBT:
-            settle = command_line("settle", call.run_id, options, *which)
-            return [f"{what} may have been done ({one_line(call.reason)}): {settle} --done | --run | --skip"]
+            settle = command_line("settle", call.run_id, way, *which)
+            return [
+                f"{what} may have been done ({one_line(call.reason)}); settle it with one of these:",
+                f"  it was done: {settle} --done",
+                f"  it was not, run it: {settle} --run",
+                f"  it was not, go on without it: {settle} --skip",
+            ]
         case _:
-            return [f"{what} waits for input: {command_line('send', call.run_id, options)} TEXT"]
+            return [f"{what} waits for input: {command_line('send', call.run_id, way)} TEXT"]

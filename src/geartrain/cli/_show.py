@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
@@ -9,18 +10,22 @@ from geartrain.cli._acts import Setting
 from geartrain.cli._agents import cast_of
 from geartrain.cli._differences import differences
 from geartrain.cli._errors import AppUnusable
-from geartrain.cli._outcome import FAILED, next_steps, reasons, summary
+from geartrain.cli._outcome import EXIT_CODES, FAILED, Way, command_line, next_steps, reasons, summary
 from geartrain.cli._screen import Screen
 from geartrain.cli._stores import Place, find_run, store_to_read
 from geartrain.cli._text import one_line, safe
 from geartrain.cli._timeline import line_of, local_time, shown_time
 from geartrain.errors import FormatUnknown, GeartrainError, UsageError
 from geartrain.limits import Limits
+from geartrain.machine import AgentSpec, HoldKind, RunState
 from geartrain.persistence import RunCorrupt
-from geartrain.runtime import ReplayReport, RunReader, RunSnapshot, RunSummary, open_reader
+from geartrain.persistence.sqlite import StoreOwner, store_owner
+from geartrain.runtime import Agent, ReplayReport, RunReader, RunSnapshot, RunSummary, open_reader
 from geartrain.trace import TraceRecord
 
 _PAGE: Final = 500
+_NO_WAY: Final = Way()
+_ANSWERED: Final = frozenset({HoldKind.APPROVAL, HoldKind.IN_DOUBT, HoldKind.INPUT})  # by `list --waiting`
 
 
 async def show(setting: Setting, given: str, *, full: bool) -> int:
@@ -136,22 +141,36 @@ async def _print_header(setting: Setting, reader: RunReader, snapshot: RunSnapsh
             screen.answer(f"{name:<11}{first}")
             for line in more:
                 screen.answer(f"{'':<11}{line}")
-    for line in await _spec_changes(setting, reader, snapshot):
-        screen.answer(f"{'spec':<11}changed since: {line}")
-    for line in next_steps(snapshot, setting.options(place)):
-        screen.answer(f"{'next':<11}{line}")
-
-
-async def _spec_changes(setting: Setting, reader: RunReader, snapshot: RunSnapshot) -> list[str]:
     recorded = await reader.spec(snapshot.spec)
-    if recorded is None:
-        return []
+    agent = _agent_now(setting, recorded, snapshot.agent)
+    changes = differences(recorded, agent.spec(Limits())) if recorded is not None and agent is not None else []
+    for line in changes:
+        screen.answer(f"{'spec':<11}changed since: {line}")
+    way = setting.way(place)
+    if agent is None and setting.app is None:
+        way = dataclasses.replace(way, options=(*way.options, "--app", "MODULE:ATTR"))
+    steps = [*next_steps(snapshot, way), *left_behind(snapshot, store_owner(place.path), way)]
+    for line in steps:
+        screen.answer(f"{'next':<11}{line}")
+    if steps and agent is None:
+        screen.answer(f"{'':<11}(agent {snapshot.agent!r} is not built in: MODULE:ATTR is the app that has it)")
+
+
+def _agent_now(setting: Setting, recorded: AgentSpec | None, name: str) -> Agent | None:
     try:
-        agent = cast_of(setting.app, setting.folder, recorded=recorded).agents.get(snapshot.agent)
+        return cast_of(setting.app, setting.folder, recorded=recorded).agents.get(name)
     except AppUnusable as error:  # showing a run must not depend on whether its code can be imported
         setting.screen.say(f"geartrain: {error}")
+        return None
+
+
+def left_behind(run: RunSnapshot | RunSummary, owner: StoreOwner | None, way: Way) -> list[str]:
+    """Return what is to say of a run in the middle: who moves it, or how to go on as nobody does."""
+    if run.state == RunState.SUSPENDED or run.state in EXIT_CODES or run.set_apart:
         return []
-    return differences(recorded, agent.spec(Limits())) if agent is not None else []
+    if owner is not None:
+        return [f"being moved by {owner}"]
+    return [f"its process is gone: {command_line('resume', run.id, way)}"]
 
 
 async def list_runs(
@@ -163,16 +182,17 @@ async def list_runs(
     async with open_reader(place.path) as reader:
         after: tuple[float, str] | None = None
         while limit is None or len(found) < limit:
-            page = _PAGE if limit is None else min(_PAGE, limit - len(found))
-            rows = await reader.list(after=after, limit=page, states=states, agent=agent, waiting=waiting)
-            found += rows
+            page = _PAGE if limit is None or waiting else min(_PAGE, limit - len(found))
+            rows = await reader.list(after=after, limit=page, states=states, agent=agent)
+            found += [row for row in rows if not waiting or _waits_for_somebody(row)]
             if len(rows) < page:
                 break
             after = (rows[-1].created_at, rows[-1].id)
+    found = found[:limit]
     if setting.screen.json:
         setting.screen.print_json(found)
     elif found:
-        _print_table(found)
+        _print_table(found, store_owner(place.path), setting.way(place))
     else:
         setting.screen.tell(f"no run{' fits' if states or agent or waiting else ''} in {place.path}")
     if limit is not None and len(found) == limit:
@@ -180,7 +200,11 @@ async def list_runs(
     return 0
 
 
-def _print_table(rows: Sequence[RunSummary]) -> None:
+def _waits_for_somebody(row: RunSummary) -> bool:
+    return any(hold.partition("(")[0] in _ANSWERED for hold in row.holds)
+
+
+def _print_table(rows: Sequence[RunSummary], owner: StoreOwner | None, way: Way) -> None:
     from rich.console import Console  # noqa: PLC0415 - only a table needs it
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
@@ -199,7 +223,7 @@ def _print_table(rows: Sequence[RunSummary]) -> None:
             shown_time(row.created_at),
             f"{row.turn_count}",
             f"{tokens:,}",
-            note(row),
+            note(row, owner, way),
         )
         table.add_row(*(Text(one_line(cell, 200)) for cell in cells))
     console = Console(highlight=False)
@@ -208,11 +232,11 @@ def _print_table(rows: Sequence[RunSummary]) -> None:
     console.print(table)
 
 
-def note(row: RunSummary) -> str:
-    """Return what is special about a run: set apart, waiting for something, or failed."""
+def note(row: RunSummary, owner: StoreOwner | None = None, way: Way = _NO_WAY) -> str:
+    """Return what is special about a run: set apart, waiting for something, failed, or left in the middle."""
     if row.set_apart:
         return f"set apart: {row.set_apart}"
-    return ", ".join(row.holds) or row.error or ""
+    return ", ".join([*row.holds, *left_behind(row, owner, way)]) or row.error or ""
 
 
 async def replay_run(setting: Setting, given: str) -> int:

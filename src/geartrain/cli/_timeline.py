@@ -85,7 +85,8 @@ def _evaluated(payload: Payload) -> str:
 
 def _approval_wanted(payload: Payload) -> str:
     until = f", until {shown_time(payload['expires_at'])}" if payload.get("expires_at") else ""
-    return one_line(f"approval wanted for {payload['call_id']} {payload['tool']}{until}: {payload['reason']}", _WIDE)
+    reason = f": {payload['reason']}" if payload.get("reason") else ""
+    return one_line(f"approval wanted for {payload['call_id']} {payload['tool']}{until}{reason}", _WIDE)
 
 
 def _approval_decided(payload: Payload) -> str:
@@ -108,11 +109,12 @@ def _tool_finished(payload: Payload) -> str:
     verified = f", verified: {payload['verified'].replace('_', ' ')}" if payload.get("verified") else ""
     size = f", {payload['size']:,} bytes" if payload["size"] else ""
     head = f"result {payload['call_id']} {payload['tool']} {payload['status']}{by}{tries}{verified}{size}"
-    return one_line(f"{head}: {payload['text']}", _WIDE)
+    return one_line(f"{head}: {payload['text']}" if payload["text"] else head, _WIDE)
 
 
 def _in_doubt(payload: Payload) -> str:
-    return one_line(f"in doubt: {payload['call_id']} {payload['tool']}: {payload['reason']}", _WIDE)
+    reason = f": {payload['reason']}" if payload.get("reason") else ""
+    return one_line(f"in doubt: {payload['call_id']} {payload['tool']}{reason}", _WIDE)
 
 
 def _settled(payload: Payload) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from geartrain.cli._agents import RESEARCHER, cast_of, researcher
+from geartrain.cli._agents import RESEARCHER, cast_of, home_of, researcher
 from geartrain.cli._errors import AgentUnknown, AppUnusable, OptionInvalid
 from geartrain.limits import Limits
 from geartrain.models import ModelNotFound
@@ -24,6 +24,7 @@ odd = SimpleNamespace(agents=agents, policy="no")
 twice = [one, one]
 mixed = [one, 3]
 def make(): return (two,)
+async def later(): return (one,)
 def fails(): raise RuntimeError("no database")
 """
 
@@ -75,7 +76,8 @@ def test_an_app_brings_its_policy(folder: Path, app: str) -> None:
 @pytest.mark.parametrize(
     ("app", "said"),
     [
-        ("no_such_module:app", "No module named"),
+        ("no_such_module:app", r"No module named 'no_such_module' \(modules are looked for in .*PYTHONPATH"),
+        ("their_app:later", "is a coroutine function"),
         ("their_app:nothing", "has no attribute 'nothing'"),
         ("their_app:fails", "RuntimeError: no database"),
         ("their_app:mixed", "found int"),
@@ -87,6 +89,16 @@ def test_an_app_brings_its_policy(folder: Path, app: str) -> None:
 def test_an_app_that_cannot_be_used_says_why(folder: Path, app: str, said: str) -> None:
     with pytest.raises(AppUnusable, match=said):
         cast_of(app, folder)
+
+
+def test_the_way_to_an_app_leads_to_its_folder_from_anywhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cast_of("their_app:app", folder)
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+
+    assert home_of("their_app:app", folder) == f"cd {folder} && "
+    assert home_of("their_app:app", folder / "elsewhere") == f"PYTHONPATH={folder} "
+    assert home_of(None, folder) == ""
+    assert home_of("json:tool", folder) == ""
 
 
 def test_the_project_file_above_names_the_app(folder: Path) -> None:

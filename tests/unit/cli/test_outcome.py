@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from geartrain.cli._outcome import command_line, exit_code, next_steps, reasons, summary
+from geartrain.cli._outcome import Way, command_line, exit_code, next_steps, reasons, summary
 from geartrain.machine import RunState, Usage
 from geartrain.runtime import OpenCall, RunSnapshot
 
@@ -57,10 +57,10 @@ def test_the_summary_has_turns_calls_tokens_and_time() -> None:
 
 
 def test_a_command_to_copy_has_the_options_that_it_needs() -> None:
-    assert command_line("approve", "r-1", []) == "geartrain approve r-1"
-    assert (
-        command_line("deny", "r-1", ["--store", "/a b/x.db"], "t1.c1") == "geartrain deny r-1 t1.c1 --store '/a b/x.db'"
-    )
+    way = Way(("--store", "/a b/x.db"), "cd '/a b' && ")
+
+    assert command_line("approve", "r-1", Way()) == "geartrain approve r-1"
+    assert command_line("deny", "r-1", way, "t1.c1") == "cd '/a b' && geartrain deny r-1 t1.c1 --store '/a b/x.db'"
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,12 @@ def test_a_command_to_copy_has_the_options_that_it_needs() -> None:
         ),
         (
             {"waiting": (open_call("in_doubt", reason="killed"),), "holds": ("in_doubt(t1.c1)",)},
-            ["t1.c1 note may have been done (killed): geartrain settle r-1 --done | --run | --skip"],
+            [
+                "t1.c1 note may have been done (killed); settle it with one of these:",
+                "  it was done: geartrain settle r-1 --done",
+                "  it was not, run it: geartrain settle r-1 --run",
+                "  it was not, go on without it: geartrain settle r-1 --skip",
+            ],
         ),
         (
             {"waiting": (open_call("input"),), "holds": ("input(t1.c1)",)},
@@ -86,13 +91,13 @@ def test_a_command_to_copy_has_the_options_that_it_needs() -> None:
     ],
 )
 def test_each_hold_comes_with_the_command_that_answers_it(fields: dict[str, Any], lines: list[str]) -> None:
-    assert next_steps(snapshot(**fields), []) == lines
+    assert next_steps(snapshot(**fields), Way()) == lines
 
 
 def test_one_of_several_calls_is_named_in_its_command() -> None:
     two = (open_call("approval"), open_call("approval", "t1.c2"))
 
-    lines = next_steps(snapshot(waiting=two, holds=("approval(t1.c1)", "approval(t1.c2)")), [])
+    lines = next_steps(snapshot(waiting=two, holds=("approval(t1.c1)", "approval(t1.c2)")), Way())
 
     assert lines[2] == "t1.c2 note waits for approval: geartrain approve r-1 t1.c2"
 

@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from geartrain.cli._outcome import Way
 from geartrain.cli._show import note, report_line
 from geartrain.machine import Difference
+from geartrain.persistence.sqlite import StoreOwner
 from geartrain.runtime import ReplayReport, RunSummary
 
 
@@ -39,6 +41,18 @@ def row(**fields: Any) -> RunSummary:
 )
 def test_a_listing_notes_what_is_special_about_a_run(fields: dict[str, Any], shown: str) -> None:
     assert note(row(**fields)) == shown
+
+
+@pytest.mark.parametrize(
+    ("owner", "shown"),
+    [
+        (None, "its process is gone: geartrain resume r-1 --app a:b"),
+        (StoreOwner(42), "being moved by pid 42"),
+        (StoreOwner(None), "being moved by another process"),
+    ],
+)
+def test_a_run_in_the_middle_is_noted_with_who_moves_it_or_how_to_go_on(owner: StoreOwner | None, shown: str) -> None:
+    assert note(row(state="EXECUTE_TOOL"), owner, Way(("--app", "a:b"))) == shown
 
 
 def test_a_replay_without_a_difference_says_how_much_it_compared() -> None:

@@ -53,6 +53,8 @@ def line(event: str, **payload: Any) -> str:
             {**CALL, "status": "error", "text": "no such file", "size": 1_200, "tries": 2},
             "result t1.c1 write_file error after 2 tries, 1,200 bytes: no such file",
         ),
+        ("approval_requested", {**CALL, "reason": ""}, "approval wanted for t1.c1 write_file"),
+        ("approval_requested", {**CALL, "reason": "it writes"}, "approval wanted for t1.c1 write_file: it writes"),
         ("write_in_doubt", {**CALL, "reason": "time-out"}, "in doubt: t1.c1 write_file: time-out"),
         ("call_settled", {"call_id": "t1.c1", "outcome": "done", "by": "eve"}, "settled by eve: t1.c1 done"),
         ("input_received", {"by": "eve", "text": "hurry"}, "eve says: hurry"),
