@@ -18,6 +18,7 @@ from typing import Final
 from geartrain.models._echo import repeats
 from geartrain.models._fences import fenced
 from geartrain.models._observed import Seen
+from geartrain.models._precise import said_to_be
 from geartrain.models._question import Aim, Question, Term
 from geartrain.models._standing import about_tests, file_factor, is_prose, is_test
 from geartrain.models._syntax import is_definition, title_of
@@ -28,6 +29,9 @@ NAME_WORDS_MAX: Final = 6
 _FENCED_FACTOR: Final = 0.3
 # A row of a table is no sentence.
 _TABLE_FACTOR: Final = 0.6
+
+# A text that says what the subject is, says more than any line that mentions it.
+_DEFINING_FACTOR: Final = 4.0
 
 # How far apart two terms may stand and still meet, and what the distance costs.
 REACH_LINES: Final = 5
@@ -254,8 +258,15 @@ def _ranked_lines(
             kind = Kind.PLAIN
         score = said * (0.35 + coverage) * WEIGHTS[kind] * _preference(question, kind, text) * factor
         score *= _line_factor(question, path, text, kind, wanted)
+        score *= _DEFINING_FACTOR if defines(question, path, text) else 1.0
         score *= _FENCED_FACTOR if number in examples else 1.0
         yield Finding(path, number, text, kind, score, frozenset(met))
+
+
+def defines(question: Question, path: str, text: str) -> bool:
+    """Say whether a line of a text says what the subject of *question* is."""
+    says = said_to_be(question) if is_prose(path) else ""
+    return bool(says and re.search(says, text, re.IGNORECASE))
 
 
 def _met(path: str, number: int, matched: Mapping[tuple[str, int], Mapping[str, float]]) -> dict[str, float]:

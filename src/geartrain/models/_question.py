@@ -127,6 +127,14 @@ _SUBJECT: Final = (
     re.compile(r"\bwhere (?:is|are)\s+`?([A-Za-z_][\w.]*)`?(?:\(\))?\s+(?:called|used|invoked)", re.IGNORECASE),
     re.compile(r"\b(?:can|does|may|could)\s+`?([A-Za-z_][\w.]*)`?(?:\(\))?\s+(?:raise|throw)", re.IGNORECASE),
 )
+# A capital beside a word for a kind of thing, or in the place of one: "the Console class", "where is Console defined".
+_KINDS: Final = r"(?:class|exception|struct|enum|interface|trait|function|method|constructor)"
+_KINDED: Final = (
+    re.compile(rf"\b([A-Z]\w+) {_KINDS}\b"),
+    re.compile(rf"\b{_KINDS} ([A-Z]\w+)"),
+    re.compile(r"\b[Ww]here (?:is|are) (?:the )?([A-Z]\w+) (?:defined|implemented|declared)\b"),
+    re.compile(r"\bdefaults? (?:\w+ ){1,3}(?:of|in|for) (?:an? |the )?([A-Z][a-z]\w*)"),
+)
 # A dotted word with one of these endings is a file; `queue.get` is a name.
 _FILE_ENDINGS: Final = word_set(
     "adoc asm bash bat c cc cfg cmake conf cpp cs css csv cxx dart el erl ex exs f90 go gradle h hpp hs htm html "
@@ -271,6 +279,8 @@ def _names(text: str, subject: str) -> tuple[str, ...]:
     """Return the identifiers in *text*: in back-ticks, with an underscore, a dot, a hump, or called."""
     names = [subject] if subject else []
     names.extend(match.group(1).strip() for match in _QUOTED.finditer(text) if match.group(1))
+    kinded = (match.group(1) for pattern in _KINDED for match in pattern.finditer(text))
+    names.extend(name for name in kinded if name.lower() not in _EMPTY | _SOFT)
     for match in _NAME.finditer(text):
         word = match.group()
         bare = word.removesuffix("()")
@@ -294,12 +304,13 @@ def _terms(text: str, names: tuple[str, ...], paths: tuple[str, ...]) -> tuple[T
         phrase = match.group(2) or match.group(3)
         if phrase and len(phrase.split()) > 1:
             add(_compound(parts(phrase)[:2], 1.5))
+    named = {name.lower() for name in names}
     for words in _runs(text):
         for left, right in pairwise(words):
             if not {left, right} & _SOFT:
                 add(_compound([left, right], 1.4))
         for word in words:
-            if word not in names:
+            if word.lower() not in named:
                 add(_word_term(word))
     if not found:
         for path in paths:

@@ -12,12 +12,14 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
+from geartrain.models._answer_default import default_section
+from geartrain.models._answer_handled import handled_section
 from geartrain.models._answer_names import callers, exceptions
 from geartrain.models._answer_practice import practice_section
 from geartrain.models._answer_values import values_section
 from geartrain.models._answer_whole import about_file, contents, files, overview
 from geartrain.models._citing import by_file, citation
-from geartrain.models._evidence import AMOUNT, Finding, Kind, rank, strength
+from geartrain.models._evidence import AMOUNT, Finding, Kind, defines, rank, strength
 from geartrain.models._observed import Seen
 from geartrain.models._question import Aim, Question
 from geartrain.models._quoting import QUOTE_CHARS_MAX, Citation, Section, bare, counted, excerpt, joined, sentence
@@ -48,7 +50,7 @@ def section_for(question: Question, seen: Seen) -> Section:
         section = about_file(question, seen)
         if section is not None:
             return section
-    section = practice_section(question, seen)
+    section = practice_section(question, seen) or default_section(question, seen) or handled_section(question, seen)
     if section is None and Aim.SETTINGS in question.aims:
         section = values_section(question, seen)
     if section is not None:
@@ -70,7 +72,7 @@ def _general(question: Question, seen: Seen) -> Section | None:
     if all(is_prose(finding.path) for finding in chosen[:3]):
         citations = by_file([*citations, *_completing(question, seen, chosen)])
         return Section(f"{_prose_summary(question, seen, chosen)} {missing}".rstrip(), citations)
-    sentences = [_definition_sentence(question, seen, chosen)]
+    sentences = [_told_sentence(question, seen, chosen[0]) or _definition_sentence(question, seen, chosen)]
     if Aim.WHERE in question.aims or not sentences[0]:
         sentences.insert(0, _place_sentence(question, chosen))
     if not any(sentences[-1:]):
@@ -158,7 +160,8 @@ def _subject_of(question: Question) -> str:
 
 def _place_sentence(question: Question, chosen: Sequence[Finding]) -> str:
     files: dict[str, list[str]] = {}
-    for finding in chosen:
+    exact = [finding for finding in chosen if title_of(finding.path, finding.text) in question.names]
+    for finding in exact or chosen:
         names = files.setdefault(finding.path, [])
         name = title_of(finding.path, finding.text)
         if name and name not in names:
@@ -193,6 +196,17 @@ def _definition_sentence(question: Question, seen: Seen, chosen: Sequence[Findin
     return said
 
 
+def _told_sentence(question: Question, seen: Seen, best: Finding) -> str:
+    """Return the sentence of a text that says what the subject is, if that is the best that was found."""
+    if not is_prose(best.path) or not defines(question, best.path, best.text):
+        return ""
+    lines, line = seen.lines[best.path], best.line
+    if best.kind is Kind.HEADING:
+        line = next((n for n in range(line + 1, line + 4) if lines.get(n, "").strip()), line)
+    at, text = sentence_at(lines, line, question.strong)
+    return f"“{text}” (`{best.path}:{at}`)."
+
+
 def _said_sentence(chosen: Sequence[Finding]) -> str:
     """Return what a comment or docstring among the best lines says."""
     for finding in chosen[:_FACTS_LOOKED_AT]:
@@ -203,7 +217,12 @@ def _said_sentence(chosen: Sequence[Finding]) -> str:
 
 
 def _values_sentence(question: Question, chosen: Sequence[Finding]) -> str:
+    wanted = {form for term in question.strong if " " not in term.word for form in term.forms}
+    # "events" and "run" together name what is counted; one of them alone, something else.
+    named = {f: len(forms(title_of(f.path, f.text) or f.text.partition("=")[0]) & wanted) for f in chosen[:5]}
+    best = max(named.values(), default=0) if Aim.AMOUNT in question.aims else 0
     constants = [f for f in chosen[:5] if AMOUNT.match(f.text) and not f.text.rstrip().endswith((",", "("))]
+    constants = [f for f in constants if named[f] >= best] or constants
     shown = [f"`{excerpt(f.text, question)}` (`{f.path}:{f.line}`)" for f in constants]
     return f"Values stated there: {joined(shown)}." if shown else ""
 

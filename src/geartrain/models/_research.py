@@ -14,9 +14,12 @@ from itertools import chain, zip_longest
 from typing import Final
 
 from geartrain.machine import RequestedCall
+from geartrain.models._answer_default import defaults_of
+from geartrain.models._answer_handled import windows
 from geartrain.models._evidence import CAPITALS, Finding, Kind, rank, strength
 from geartrain.models._observed import Seen
 from geartrain.models._practice import TABLE, standing
+from geartrain.models._precise import DEFINES, counted, declared_value, exact_definition, handling, said_to_be
 from geartrain.models._question import Aim, Question, Term, found_as
 from geartrain.models._scope import definition_of
 from geartrain.models._standing import FRONT_FILES, file_factor, is_prose
@@ -31,6 +34,9 @@ STAGES: Final = 4
 _HITS_FEW: Final = 12
 _HITS_SOME: Final = 30
 _HITS_MANY: Final = 50
+_HITS_ACTING: Final = 80
+# What ends in md, rst or txt.
+_TEXTS: Final = "*.[mrt][dsx]*"
 # Tools take patterns of about 500 characters; ours are put between others.
 _PATTERN_CHARS_MAX: Final = 360
 _WINDOW_LINES: Final = 36
@@ -38,10 +44,6 @@ _BODY_LINES: Final = 320
 _HEAD_LINES: Final = 40
 _READS_A_STAGE: Final = 5
 
-_DEFINES: Final = (
-    r"\b(?:def|class|func|function|fn|struct|enum|interface|trait|type|impl|module|macro_rules!|#define)\s+"
-    r"(?:\(.*\)\s*)?"
-)
 # How a value begins that a reader can take as it stands.
 _LITERAL: Final = r"(?:[-+\d\"'(]|none\b|null\b|true\b|false\b|\w+_\w)"
 _CLASS: Final = re.compile(r"^(?:export |public |pub )*(?:class|struct|interface|typedef struct|type)\s+\w")
@@ -137,8 +139,8 @@ def _first_searches(now: Situation) -> Planned:
         # The file may be anywhere; what names it leads to its folder.
         yield from (now.search(re.escape(term.root or term.word), _HITS_FEW) for term in question.strong[:2])
         return
+    yield from _precise_searches(now)
     for name in question.names[:2]:
-        yield now.search(rf"{_DEFINES}\*?{re.escape(name)}\b", _HITS_FEW)
         calls = rf"\b{re.escape(name)}\s*\(" if Aim.CALLERS in question.aims else rf"\b{re.escape(name)}\b"
         yield now.search(calls, _HITS_SOME)
     if Aim.SETTINGS in question.aims:
@@ -151,13 +153,37 @@ def _first_searches(now: Situation) -> Planned:
     if question.subject and Aim.CALLERS in question.aims:
         terms = []
     if terms:
-        yield now.search(rf"{_DEFINES}\w*(?:{_any_of(terms)})", _HITS_SOME)
+        yield now.search(rf"{DEFINES}\w*(?:{_any_of(terms)})", _HITS_SOME)
     if Aim.DEFAULTS in question.aims and question.strong:
         yield now.search(rf"(?:{_any_of(question.strong)})\w*\s*(?::[^=]*)?=\s*{_LITERAL}", _HITS_SOME)
     yield from _meetings(now, terms)
     yield from _files_named(now, terms)
     for term in terms[:4]:
         yield now.search(term.pattern, _HITS_SOME)
+
+
+def _precise_searches(now: Situation) -> Planned:
+    question = now.question
+    for pattern, results in (
+        (exact_definition(question), _HITS_FEW),
+        (declared_value(question), _HITS_SOME),
+        (counted(question), _HITS_FEW),
+    ):
+        if pattern:
+            yield now.search(pattern, results)
+    if said := said_to_be(question):
+        yield now.search(said, _HITS_FEW, glob=_TEXTS)
+    yield from (now.search(acts, _HITS_ACTING, glob="src/*") for acts in handling(question))
+
+
+def _precise_reads(now: Situation) -> Planned:
+    """Read around what the precise searches found."""
+    if Aim.DEFAULTS in now.question.aims:
+        yield from _bodies(now)
+        yield from (now.read(one.path, one.line - 20, _WINDOW_LINES) for one in defaults_of(now.question, now.seen)[:2])
+    if "src" not in now.seen.folders:
+        yield from (now.search(acts, _HITS_ACTING) for acts in handling(now.question))
+    yield from (now.read(*window) for window in windows(now.question, now.seen))
 
 
 def _files_named(now: Situation, terms: list[Term]) -> Planned:
@@ -172,7 +198,7 @@ def _value_searches(now: Situation) -> Planned:
     terms = topics(now.question)
     if terms:
         words = _fitting([term.wide_pattern for term in terms][:3])
-        yield now.search(rf"{_DEFINES}\w*(?:{words})", _HITS_SOME)
+        yield now.search(rf"{DEFINES}\w*(?:{words})", _HITS_SOME)
         yield now.search(rf"^\s*(?:[\w#]+ )?\w*(?:{words})\w*\s*(?::[^=]*)?[= ]\s*{_LITERAL}", _HITS_MANY)
         yield now.search(rf"(?:{words})\w*(?:: [\w |.]+ = |=){_LITERAL}", _HITS_SOME)
         yield from (
@@ -182,7 +208,7 @@ def _value_searches(now: Situation) -> Planned:
     yield now.search(rf"^_*[A-Z][A-Z0-9_]+\s*(?::[^=]*)?=\s*{_LITERAL}|^#\s*define\s+\w+\s+{_LITERAL}", _HITS_MANY)
     for name in ("config", "setting", "default", "option", "limit"):
         yield now.search(rf"[=:]\s*{_LITERAL}", _HITS_SOME, glob=f"*{name}*")
-    yield now.search(rf"{_DEFINES}\w*(?:config|settings|options|limits|defaults)\b", _HITS_SOME)
+    yield now.search(rf"{DEFINES}\w*(?:config|settings|options|limits|defaults)\b", _HITS_SOME)
 
 
 def _practice_searches(now: Situation, aim: Aim) -> Planned:
@@ -246,6 +272,7 @@ def _first_reads(now: Situation) -> Planned:
     if question.practice is not None:
         yield from _practice_reads(now, question.practice)
         return
+    yield from _precise_reads(now)
     if Aim.SETTINGS in question.aims:
         yield from _value_reads(now)
         if value_files(question, seen):
@@ -270,6 +297,7 @@ def _follow_names(now: Situation) -> Planned:
     if question.practice is not None:
         yield from _practice_reads(now, question.practice)
         return
+    yield from _precise_reads(now)
     if Aim.SETTINGS in question.aims:
         yield from _value_reads(now)
         if value_files(question, seen):
@@ -277,7 +305,7 @@ def _follow_names(now: Situation) -> Planned:
     findings = [] if question.about_file else rank(question, seen)
     if Aim.CALLERS not in question.aims:
         for name in _discovered(question, findings):
-            yield now.search(rf"\b{re.escape(name)}\b\s*(?::[^=]*)?=|{_DEFINES}{re.escape(name)}\b", _HITS_FEW)
+            yield now.search(rf"\b{re.escape(name)}\b\s*(?::[^=]*)?=|{DEFINES}{re.escape(name)}\b", _HITS_FEW)
             yield now.search(rf"\b{re.escape(name)}\b", _HITS_FEW)
     yield from _bodies(now)
     yield from _windows(now, findings)
@@ -322,10 +350,12 @@ def _seen_paths(now: Situation) -> Planned:
 
 def _bodies(now: Situation) -> Planned:
     """Read the whole of what the question names: what it raises or does stands in its body."""
-    if not now.question.aims & {Aim.EXCEPTIONS, Aim.HOW, Aim.WHAT_IS, Aim.WHY}:
+    if not now.question.aims & {Aim.EXCEPTIONS, Aim.HOW, Aim.WHAT_IS, Aim.WHY, Aim.DEFAULTS}:
         return
     # Read in one piece: a second one might begin after the end of the file, and failures are counted.
     count = _BODY_LINES if Aim.EXCEPTIONS in now.question.aims else _WINDOW_LINES * 2
+    # A constructor's values stand behind what documents the class.
+    count = _BODY_LINES // 2 if Aim.DEFAULTS in now.question.aims else count
     for name in now.question.names[:2]:
         place = definition_of(name, now.seen, lambda path: file_factor(path, now.question))
         if place:

@@ -19,6 +19,7 @@ from geartrain.machine import RequestedCall, ResultStatus, Usage
 from geartrain.models._echo import echoes_of
 from geartrain.models._observed import Exchange, Made, Seen, arguments_of, newest_exchange, observe
 from geartrain.models._other_tools import calls_of_others, said_by_others
+from geartrain.models._own_reports import forget_reports
 from geartrain.models._parts import as_heading, taken_apart
 from geartrain.models._protocol import ModelReply, ModelRequest
 from geartrain.models._question import Question, analyse
@@ -56,6 +57,7 @@ def decide(request: ModelRequest) -> ModelReply:
         return _reply(request, text="There is no question to answer.")
     seen = observe(exchange, box)
     inquiries = _inquiries(exchange)
+    forget_reports(seen, [inquiry.whole for inquiry in inquiries], request.context.get("write"))
     calls = _research(request, exchange, inquiries, seen, box)
     if calls:
         return _reply(request, text=_commentary(calls, box), calls=calls)

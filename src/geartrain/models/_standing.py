@@ -13,7 +13,7 @@ from geartrain.models._words import forms, word_set
 
 _TEST_FILE: Final = re.compile(
     r"(?:^|/)(?:tests?|spec|__tests__|e2e|fixtures?|testdata|chaos|conformance)/|"
-    r"(?:^|/)(?:test_[^/]*|[^/]*_tests?|[^/]*[.-]test|[^/]*[._]spec|conftest)\.\w+$"
+    r"(?:^|/)(?:test_[^/]*|[^/]*_tests?|[^/]*[.-]test|[^/]+[._]spec|conftest)\.\w+$"
 )
 # The first column says what it is, by a pattern of the path; the second what a line of it counts.
 _FACTORS: Final = (

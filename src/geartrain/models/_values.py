@@ -52,8 +52,10 @@ GENERAL: Final = frozenset(
 # In a name these stand for a limit.
 _BOUNDS: Final = frozenset(stem(word) for word in word_set("max maximum min minimum capacity bound ceiling"))
 _LIMITS: Final = frozenset(stem(word) for word in word_set("limit bound threshold maximum"))
-_CENTRAL: Final = frozenset(
-    stem(word) for word in word_set("config configuration setting default option constant limit const preferences")
+# In the name of a file or a class these say that values are set there.
+CENTRAL: Final = frozenset(
+    stem(word)
+    for word in word_set("config configuration setting default option constant limit const preferences budget")
 )
 
 
@@ -100,7 +102,7 @@ def value_files(question: Question, seen: Seen) -> list[tuple[str, list[ValueLin
 
 def _file_weight(question: Question, wanted: Sequence[Term], path: str) -> float:
     own = forms(path.rpartition("/")[2].partition(".")[0])
-    named = any(not term.forms.isdisjoint(own) for term in wanted) or (not wanted and not own.isdisjoint(_CENTRAL))
+    named = any(not term.forms.isdisjoint(own) for term in wanted) or (not wanted and not own.isdisjoint(CENTRAL))
     return file_factor(path, question) * (2.5 if named else 1.0) * (1 - 0.04 * min(8, path.count("/")))
 
 
@@ -112,13 +114,13 @@ def _values_of(question: Question, wanted: Sequence[Term], path: str, lines: Map
         if SAYS_ITSELF.match(text) or repeats(text, question.echoes):
             continue
         inside = forms(enclosing(path, lines, number)) if text[:1].isspace() else frozenset[str]()
-        for name, value, share in _named_values(path, text):
+        for name, value, share in named_values(path, text):
             weight = share * _about(wanted, name, inside, own) * _telling(value)
             if weight > 0 and not _NO_SETTING.match(name):
                 yield ValueLine(path, number, name, value, weight)
 
 
-def _named_values(path: str, text: str) -> Iterator[tuple[str, str, float]]:
+def named_values(path: str, text: str) -> Iterator[tuple[str, str, float]]:
     """Yield each name with its value on a line, and how much such a value counts."""
     if _SIGNATURE.match(text):
         yield from ((match.group(1), match.group(2), 0.6) for match in _PARAMETER.finditer(text))
@@ -140,7 +142,7 @@ def _telling(value: str) -> float:
 def _about(wanted: Sequence[Term], name: str, inside: frozenset[str], own: frozenset[str]) -> float:
     """Return how much a value of *name*, in a definition and a file with these forms, has to do with what is wanted."""
     if not wanted:
-        return 1.0 if name.strip("_").isupper() or (inside | own) & _CENTRAL or "default" in name.lower() else 0.2
+        return 1.0 if name.strip("_").isupper() or (inside | own) & CENTRAL or "default" in name.lower() else 0.2
     found = forms(name)
     said_of: list[float] = []
     for term in wanted:
