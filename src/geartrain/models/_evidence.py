@@ -31,7 +31,7 @@ _FENCED_FACTOR: Final = 0.3
 _TABLE_FACTOR: Final = 0.6
 
 # A text that says what the subject is, says more than any line that mentions it.
-_DEFINING_FACTOR: Final = 4.0
+_DEFINING_FACTOR: Final = 7.0
 
 # How far apart two terms may stand and still meet, and what the distance costs.
 REACH_LINES: Final = 5
@@ -99,6 +99,8 @@ _FIGURE: Final = re.compile(
     r"\d|\b(?:two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|twenty|thirty|forty|fifty|sixty|hundred|thousand)\b"
 )
 AMOUNT: Final = re.compile(r"^\s*([\w.]+)\s*(?::[^=]*)?=(?!=).*\d")
+# What in a name only says that it is a bound: max_turns is an amount of turns.
+_BOUND: Final = re.compile(r"(?:^|(?<=_))(?:max|limit)_|_(?:max|limit)$", re.IGNORECASE)
 # An assignment in a function's body.
 _STATEMENT: Final = re.compile(r"^(?: {8}|\t\t)\s*[\w.]+ = ")
 # An attribute or a key of its own name, at the margin or in a class; what begins empty says nothing.
@@ -287,7 +289,7 @@ def _line_factor(question: Question, path: str, text: str, kind: Kind, wanted: f
     elif _ATTRIBUTE.match(text):
         factor *= 1.0 + 0.8 * _share(text.partition(":")[0].partition("=")[0], wanted)
     if Aim.AMOUNT in question.aims and (amount := AMOUNT.match(text)):
-        factor *= 1.0 + 3.0 * _share(amount.group(1), wanted)
+        factor *= 1.0 + 3.0 * _share(_BOUND.sub("", amount.group(1)), wanted)
     if SAYS_ITSELF.match(text) or _ALIAS.match(text):
         factor *= 0.4
     if kind is Kind.PROSE and text.lstrip().startswith("|"):

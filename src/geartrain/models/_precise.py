@@ -38,6 +38,7 @@ def counted(question: Question) -> str:
     if Aim.AMOUNT not in question.aims or len(roots) < _COUNTED_MIN:
         return ""
     pairs = [rf"{one}\w*{other}" for one in roots for other in roots if one != other]
+    pairs += [rf"max\w*{roots[0]}", rf"{roots[0]}\w*max"]
     return rf"^\s*(?:\w+ )*\w*(?:{'|'.join(pairs)})\w*\s*(?::[^=]*)?[=:]\s*[-+(\d]"
 
 

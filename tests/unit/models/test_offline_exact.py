@@ -188,3 +188,21 @@ def test_a_capital_beside_a_word_for_a_kind_is_a_name() -> None:
 def test_a_module_called_spec_is_no_test() -> None:
     assert not is_test("src/machine/_spec.py")
     assert is_test("src/machine/run_spec.rb")
+
+
+async def test_an_amount_is_the_bound_that_is_named_after_what_is_counted(conversation: Any, write: Write) -> None:
+    write("src/spec.py", "class Budget:\n    max_turns: int = 20\n")
+    write("src/limits.py", "summarise_turns: int = 5\nmessages_per_turn: int = 64\n")
+
+    answer = await conversation.ask("How many turns may a run take?")
+
+    assert answer.startswith("Values stated there: `max_turns: int = 20` (`src/spec.py:2`)")
+
+
+async def test_a_meaning_that_a_text_gives_leads_over_a_class_of_that_name(conversation: Any, write: Write) -> None:
+    write("docs/concepts.md", CONCEPTS)
+    write("src/run.py", 'class Checkpoint:\n    """What a checkpoint of a run holds."""\n')
+
+    answer = await conversation.ask("What is a checkpoint?")
+
+    assert answer.startswith("“**Checkpoint.** The whole run as of one event.” (`docs/concepts.md:7`).")
