@@ -11,7 +11,6 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Coroutine
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -48,21 +47,13 @@ typer_app = typer.Typer(
 )
 
 
-class State(StrEnum):
-    """The states that `list --state` takes."""
+def _state(given: str) -> str:
+    """Return the state that *given* names, however it is written."""
+    from geartrain.machine import RunState  # noqa: PLC0415
 
-    CREATED = "CREATED"
-    PREPARE_CONTEXT = "PREPARE_CONTEXT"
-    MODEL_THINKING = "MODEL_THINKING"
-    DECIDE_ACTION = "DECIDE_ACTION"
-    WAIT_APPROVAL = "WAIT_APPROVAL"
-    EXECUTE_TOOL = "EXECUTE_TOOL"
-    OBSERVE = "OBSERVE"
-    COMPACT_OR_SAVE = "COMPACT_OR_SAVE"
-    SUSPENDED = "SUSPENDED"
-    FINISHED = "FINISHED"
-    FAILED = "FAILED"
-    CANCELLED = "CANCELLED"
+    if given.upper() not in set(RunState):
+        raise typer.BadParameter(f"{given!r} is not one of {', '.join(RunState)}")
+    return given.upper()
 
 
 def main() -> None:
@@ -113,6 +104,12 @@ def _command(function: Callable[..., Coroutine[Any, Any, int]]) -> Callable[...,
             code = _told(error)
         except KeyboardInterrupt:
             code = 130
+        except BrokenPipeError:
+            if function.__name__ not in _READING:
+                raise
+            # Whoever read has seen enough. What is still in the buffer would fail again when Python ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code = 0
         raise typer.Exit(code)
 
     typer_app.command(function.__name__.strip("_").replace("_", "-"))(command)
@@ -232,10 +229,8 @@ async def list_(
     context: typer.Context,  # noqa: ARG001
     *,
     state: Annotated[
-        list[State] | None,
-        typer.Option(
-            "--state", metavar="STATE", case_sensitive=False, help="Only runs in this state; may be repeated."
-        ),
+        list[str] | None,
+        typer.Option("--state", metavar="STATE", parser=_state, help="Only runs in this state; may be repeated."),
     ] = None,
     agent: Annotated[
         str | None, typer.Option("--agent", metavar="NAME", help="Only runs of this agent.", show_default=False)
@@ -253,7 +248,7 @@ async def list_(
 
     return await _show.list_runs(
         _setting(store=store, json=json),
-        states=[str(one) for one in state or ()],
+        states=state or (),
         agent=agent,
         waiting=waiting,
         limit=None if everything else limit,

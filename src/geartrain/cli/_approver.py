@@ -9,6 +9,7 @@ import sys
 import termios
 from contextlib import suppress
 from enum import StrEnum
+from stat import S_ISREG
 from typing import Final
 
 from geartrain.cli._screen import Screen
@@ -37,8 +38,11 @@ def answer_of(line: str | None) -> Answer | None:
     return Answer.NO if not word else next((a for a in Answer if word in (a.value, a.value[0])), None)
 
 
-def described(call: OpenCall, *, whole: bool = False) -> list[str]:
-    """Return what the person should see before deciding: the tool, why it is asked about, and its arguments."""
+def described(call: OpenCall, *, whole: bool = False, root: str | None = None) -> list[str]:
+    """Return what the person should see before deciding: the tool, why it is asked about, and its arguments.
+
+    With *root*, the folder of the run's files, also that a file which is there would be replaced.
+    """
     lines = [f"approval needed: {safe(call.tool)} ({call.call_id})"]
     if call.reason:
         lines.append(f"  {one_line(call.reason, 200)}")
@@ -51,7 +55,17 @@ def described(call: OpenCall, *, whole: bool = False) -> list[str]:
     for name, value in values.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         lines += _block(one_line(str(name)), text, whole=whole)
+    if call.tool == "write_file" and root is not None:
+        lines += _replaced(root, values.get("path"))
     return lines
+
+
+def _replaced(root: str, path: object) -> list[str]:
+    try:
+        found = os.stat(os.path.join(root, str(path)))
+    except (OSError, ValueError):
+        return []
+    return [f"  replaces the file that is there ({counted(found.st_size, 'byte')})"] if S_ISREG(found.st_mode) else []
 
 
 def _block(name: str, text: str, *, whole: bool) -> list[str]:
@@ -74,9 +88,9 @@ class Approver:
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
 
-    async def ask(self, call: OpenCall) -> Answer:
+    async def ask(self, call: OpenCall, root: str | None = None) -> Answer:
         """Ask until there is an answer; the end of the input is "later". If cancelled, nothing was decided."""
-        for line in described(call):
+        for line in described(call, root=root):
             self._screen.say(line, "bold" if line[0] != " " else "")
         while True:
             said = answer_of(await self._line())

@@ -121,13 +121,13 @@ def follow(record: TraceRecord, under_way: set[str]) -> None:
 def cut_off(calls: Collection[str]) -> str:
     """Return what is to say of writes that have begun and whose end nobody saw."""
     was = "was" if len(calls) == 1 else "were"
-    return f"{', '.join(sorted(calls))} {was} cut off and may have been done: that will be in doubt"
+    return f"{', '.join(sorted(calls))} {was} cut off and may have been done: in doubt, unless the tool can tell"
 
 
 async def _to_rest(runtime: Runtime, job: Job, act: Act) -> RunSnapshot:
     rest = await _leg(runtime, job, act)
     while job.approver is not None and (call := _to_ask_about(rest)) is not None:
-        said = await job.approver.ask(call)
+        said = await job.approver.ask(call, rest.context.get("root"))
         if said is Answer.LATER:
             break
         rest = await _leg(runtime, job, _decision(job, call, approved=said is Answer.YES))

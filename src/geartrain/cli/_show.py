@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
 from geartrain.cli._acts import Setting
-from geartrain.cli._agents import cast_of
+from geartrain.cli._agents import RESEARCHER, cast_of
 from geartrain.cli._differences import differences
 from geartrain.cli._errors import AppUnusable
 from geartrain.cli._outcome import EXIT_CODES, FAILED, Way, command_line, next_steps, reasons, summary
@@ -148,12 +148,17 @@ async def _print_header(setting: Setting, reader: RunReader, snapshot: RunSnapsh
         screen.answer(f"{'spec':<11}changed since: {line}")
     way = setting.way(place)
     if agent is None and setting.app is None:
-        way = dataclasses.replace(way, options=(*way.options, "--app", "MODULE:ATTR"))
+        way = with_app(way)
     steps = [*next_steps(snapshot, way), *left_behind(snapshot, store_owner(place.path), way)]
     for line in steps:
         screen.answer(f"{'next':<11}{line}")
     if steps and agent is None:
         screen.answer(f"{'':<11}(agent {snapshot.agent!r} is not built in: MODULE:ATTR is the app that has it)")
+
+
+def with_app(way: Way) -> Way:
+    """Return *way* with a place for the app that has the agent."""
+    return dataclasses.replace(way, options=(*way.options, "--app", "MODULE:ATTR"))
 
 
 def _agent_now(setting: Setting, recorded: AgentSpec | None, name: str) -> Agent | None:
@@ -223,13 +228,16 @@ def _print_table(rows: Sequence[RunSummary], owner: StoreOwner | None, way: Way)
             shown_time(row.created_at),
             f"{row.turn_count}",
             f"{tokens:,}",
-            note(row, owner, way),
+            note(row, owner, way if way.before or row.agent == RESEARCHER else with_app(way)),
         )
         table.add_row(*(Text(one_line(cell, 200)) for cell in cells))
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=1_000)
-    console.print(table)
+    try:
+        console.print(table)
+    except SystemExit:  # so rich ends if nobody reads; it is no failure
+        raise BrokenPipeError from None
 
 
 def note(row: RunSummary, owner: StoreOwner | None = None, way: Way = _NO_WAY) -> str:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -47,6 +48,14 @@ def test_a_person_sees_the_tool_the_reason_and_a_preview_of_what_is_written() ->
     assert lines[3] == "  content: 230 bytes, 31 lines"
     assert lines[4] == "    | line 0"
     assert lines[-1] == "    … 19 more lines"
+
+
+def test_a_file_that_would_be_replaced_is_named_with_its_size(tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("1234")
+    old, new = (asked(json.dumps({"path": path, "content": "x"})) for path in ("notes.md", "new.md"))
+
+    assert described(old, root=str(tmp_path))[-1] == "  replaces the file that is there (4 bytes)"
+    assert described(new, root=str(tmp_path))[-1] == "  content: x"
 
 
 def test_all_of_it_can_be_seen() -> None:
