@@ -321,3 +321,12 @@ async def _integrity(journal: SqliteJournal) -> str:
     assert journal._writer is not None
     found: str = await journal._writer.run(lambda writer: writer.execute("PRAGMA integrity_check").fetchone()[0])
     return found
+
+
+async def test_a_store_with_a_second_name_is_refused(tmp_path: Path) -> None:
+    journal = await SqliteJournal.open(tmp_path / "other.db")
+    await journal.aclose()
+    (tmp_path / "alias.db").hardlink_to(tmp_path / "other.db")
+
+    with pytest.raises(StoreUnusable, match="several names"):
+        await SqliteJournal.open(tmp_path / "alias.db")

@@ -22,6 +22,7 @@ from geartrain.errors import (
     GeartrainError,
     InternalError,
     MailboxFull,
+    RunNotFound,
     RunSetApart,
     RuntimeClosed,
 )
@@ -64,7 +65,7 @@ from geartrain.persistence import (
 )
 from geartrain.runtime._edge import clean_text
 from geartrain.runtime._entry import Moved, entry_of, head_of, stored
-from geartrain.runtime._log import log
+from geartrain.runtime._log import log, plain_traceback
 from geartrain.runtime._node import Node
 from geartrain.runtime._policy import PendingVerdicts, ask_policy
 from geartrain.tools import error_text
@@ -399,7 +400,7 @@ class RunActor:
 
     def _quarantine(self, error: BaseException, batch: Sequence[Delivery]) -> None:
         """Set the event aside that could not be stepped through or stored, and quarantine the run."""
-        log.error("run_actor_failed", run_id=self.run.id, exc_info=error)
+        log.error("run_actor_failed", run_id=self.run.id, traceback=plain_traceback(error))
         aside = self._culprit(batch)
         aside.fail(
             InternalError(
@@ -441,6 +442,8 @@ class RunActor:
         """Leave memory if nothing is to be done: no effect, no message, no append under way."""
         if self.at_rest and self.cell.idle and not self.node.effects.of(self.run.id):
             self.drop(None)
+            if not self.run.seq:  # its start was not stored: whoever waits for it already waits for nothing
+                self.node.fail_waiters(self.run.id, RunNotFound(self.run.id))
 
     def _drop_pending(self) -> None:
         for pending in self.pending_verdicts.values():

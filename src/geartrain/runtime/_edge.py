@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -22,6 +23,8 @@ T = TypeVar("T")
 
 ID_CHARACTERS: Final = 200
 PAYLOAD_BYTES: Final = 64 * 1024
+# More than fit into an event; a reply whose calls never end is cut off here.
+_CALLS_LOOKED_AT: Final = 20_000
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
@@ -179,7 +182,7 @@ def _word(value: Any) -> str:
 def _requested(calls: Any, room: int, limits: Limits) -> tuple[RequestedCall, ...]:
     """Return the calls of a reply, arguments that are too large left out and beyond the limit of calls all."""
     kept: list[RequestedCall] = []
-    for position, call in enumerate(calls, start=1):
+    for position, call in enumerate(islice(calls, _CALLS_LOOKED_AT), start=1):
         arguments = call.arguments if isinstance(call.arguments, str) else f"({type(call.arguments).__name__})"
         size = len(arguments)
         fits = size <= min(limits.argument_bytes, room) and position <= limits.calls_per_reply

@@ -11,7 +11,7 @@ from geartrain.machine import Command, Event, RunQuarantined
 from geartrain.runtime._edge import clean_text
 from geartrain.runtime._executor import Executor
 from geartrain.runtime._gate import Gate
-from geartrain.runtime._log import log
+from geartrain.runtime._log import log, plain_traceback
 from geartrain.runtime._node import Node, RunAtWork
 from geartrain.runtime._tasks import EffectTask, Ended
 from geartrain.tools import error_text
@@ -104,7 +104,7 @@ class Effect:
 
     def broken(self, error: Exception) -> None:
         """Set the run apart: this effect can neither be carried out nor reported."""
-        log.error("effect_broken", run_id=self.run_id, key=self.key, exc_info=error)
+        log.error("effect_broken", run_id=self.run_id, key=self.key, traceback=plain_traceback(error))
         self.quiet, self.unwanted = True, True
         self.stop()
         actor = self.node.actors.get(self.run_id)

@@ -19,7 +19,7 @@ from weakref import WeakSet
 from geartrain.clock import Clock
 from geartrain.machine import Run
 from geartrain.runtime._entry import Moved
-from geartrain.runtime._log import log
+from geartrain.runtime._log import log, plain_traceback
 from geartrain.runtime._projection import project
 from geartrain.trace import Observer, TraceRecord
 
@@ -216,7 +216,7 @@ class Hub:
             try:
                 self._tell(run_id, _projected(before, moves, checkpointed=checkpointed))
             except Exception as error:  # noqa: BLE001 - whatever is wrong with the trace, the run goes on
-                log.error("trace_failed", run_id=run_id, exc_info=error)
+                log.error("trace_failed", run_id=run_id, traceback=plain_traceback(error))
         self.look_again(run_id)
 
     def live(self, run_id: str, event: str, payload: dict[str, Any]) -> None:
@@ -232,7 +232,7 @@ class Hub:
             running: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
         except RuntimeError:
             running = None
-        if running is not None:
+        if running is not None and running is self._loop:  # a tool's thread may run a loop of its own
             self.live(run_id, event, payload)
         elif self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.live, run_id, event, payload)

@@ -18,7 +18,7 @@ from geartrain.mailbox import Lane
 from geartrain.persistence import InboxItem, LoadedRun, RunCorrupt, StoreFailed
 from geartrain.runtime._actor import Delivery, RunActor, recovered
 from geartrain.runtime._entry import Revived, revive
-from geartrain.runtime._log import log
+from geartrain.runtime._log import log, plain_traceback
 from geartrain.runtime._node import Node, RunAtWork
 from geartrain.tools import error_text
 
@@ -68,7 +68,7 @@ class Residents:
             loading.set_exception(RuntimeClosed("loading a run"))
             raise
         except Exception as error:  # noqa: BLE001 - whatever is wrong with one run, the others go on
-            log.error("run_not_loaded", run_id=run_id, exc_info=error)
+            log.error("run_not_loaded", run_id=run_id, traceback=plain_traceback(error))
             loading.set_exception(RunSetApart(run_id, f"loading it failed: {error_text(error)}"))
         else:
             loading.set_result(actor)
@@ -96,9 +96,11 @@ class Residents:
 
     async def _set_apart(self, run_id: str, reason: str) -> None:
         log.error("run_set_apart", run_id=run_id, reason=reason)
-        await self._node.journal.mark(run_id, reason, now=self._node.clock.now())
-        # The mark says so from now on, to every process.
-        self._node.set_apart(run_id, RunSetApart(run_id, reason), lasting=False)
+        try:
+            await self._node.journal.mark(run_id, reason, now=self._node.clock.now())
+        except StoreFailed as error:  # damaged there too: then this process alone knows, and others go on
+            log.error("run_not_marked", run_id=run_id, error=str(error))
+        self._node.set_apart(run_id, RunSetApart(run_id, reason), lasting=True)
 
     def _resident(self, run_id: str, loaded: LoadedRun, revived: Revived) -> RunAtWork:
         node = self._node

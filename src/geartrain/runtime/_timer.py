@@ -9,9 +9,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from geartrain.errors import GeartrainError
 from geartrain.machine import wake_at
-from geartrain.runtime._log import log
+from geartrain.runtime._log import log, plain_traceback
 from geartrain.runtime._node import Node
 
 # However late the next wake-up is, the store is asked again after this long: clocks are corrected, and a run that
@@ -52,9 +51,7 @@ class Timer:
             try:
                 await self._wake_due()
             except Exception as error:  # noqa: BLE001 - whatever it was this time, runs are woken the next time
-                log.warning(
-                    "timer_failed", exc_info=None if isinstance(error, GeartrainError) else error, error=str(error)
-                )
+                log.warning("timer_failed", error=type(error).__name__, traceback=plain_traceback(error))
                 self.note(self._node.clock.now() + 1.0)
             await self._ring.wait()
             self._ring.clear()

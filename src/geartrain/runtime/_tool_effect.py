@@ -18,7 +18,7 @@ from geartrain.runtime._attempts import Wait
 from geartrain.runtime._edge import clean_text, plain_payload
 from geartrain.runtime._effect import Effect, Registry
 from geartrain.runtime._executor import CallOutcome
-from geartrain.runtime._log import log
+from geartrain.runtime._log import log, plain_traceback
 from geartrain.runtime._node import RunAtWork
 from geartrain.runtime._tasks import End, Ended
 from geartrain.tools import Ticket, Tool, ToolContext, cleaned, error_text
@@ -188,7 +188,7 @@ class ToolEffect(Effect):
             }[ended.end]
             self.report(self._in_doubt(reason))
         elif ended.end is End.RAISED:
-            log.error("effect_failed", run_id=self.run_id, key=self.key, exc_info=ended.error)
+            log.error("effect_failed", run_id=self.run_id, key=self.key, traceback=plain_traceback(ended.error))
             self._report_outcome(CallOutcome(ResultStatus.ERROR, f"it could not be run: {error}"))
         elif ended.end is End.CANCELLED and self.unwanted and not self._awaited():
             self.finished()

@@ -112,7 +112,7 @@ def _read_lines(file: io.BufferedReader) -> Iterator[tuple[bytes, int]]:
     """Yield the start of each line, without its end, and the size of the whole line in bytes."""
     while line := file.readline(LINE_BYTES_MAX):
         size, last = len(line), line
-        while not last.endswith(b"\n") and (last := file.readline(64 * 1024)):
+        while not last.endswith(b"\n") and size <= SCANNED_BYTES_MAX and (last := file.readline(64 * 1024)):
             size += len(last)
         ending = 2 if (line + last).endswith(b"\r\n") else 1 if last.endswith(b"\n") else 0
         size -= ending

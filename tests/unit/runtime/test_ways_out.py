@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import threading
 from typing import Any
 
+import msgspec
 import pytest
 from runtime_world import LastingJournal, Ledger, Store, allow_all, an_agent, calling
 
-from geartrain.errors import EventRefused, InvalidValue, RunSetApart
+from geartrain.errors import EventRefused, InvalidValue, RunNotFound, RunSetApart
 from geartrain.limits import Limits
 from geartrain.machine import Budget, CancelRequested, ModelReplied
-from geartrain.models import answer
-from geartrain.persistence import CommitUnknown, Entry
-from geartrain.runtime import Runtime, _actor
+from geartrain.models import ModelReply, answer
+from geartrain.persistence import CommitUnknown, Entry, StoreFailed
+from geartrain.runtime import RunHandle, Runtime, _actor
 from geartrain.runtime._reading import read_run
-from geartrain.tools import tool
+from geartrain.tools import ToolContext, tool
 
 
 @tool(external=True, read_only=True, timeout_seconds=600.0)
@@ -193,3 +196,70 @@ async def test_who_follows_a_run_that_cannot_be_handled_is_told(memory: Store, m
                     await task
             async for _ in watch:
                 pass
+
+
+async def test_who_waits_for_a_run_whose_start_fails_is_told(memory: Store, monkeypatch: Any) -> None:
+    agent = an_agent([answer("done")])
+    async with memory.runtime(agent) as runtime:
+
+        def full(_entry: Entry) -> asyncio.Future[int]:
+            failed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+            asyncio.get_running_loop().call_later(5.0, failed.set_exception, StoreFailed("x", "append", "disk full"))
+            return failed
+
+        monkeypatch.setattr(memory.journal, "append", full)
+        starting = asyncio.create_task(runtime.start(agent, "go", run_id="R"))
+        await asyncio.sleep(1.0)
+        waiting = asyncio.create_task(RunHandle(runtime._access, "R").wait_ended())
+
+        async with asyncio.timeout(60.0):
+            with pytest.raises(StoreFailed):
+                await starting
+            with pytest.raises(RunNotFound):
+                await waiting
+
+
+async def test_a_reply_whose_calls_never_end_is_cut_off(memory: Store) -> None:
+    class Endless:
+        name = "endless"
+
+        async def reply(self, request: Any, _emit: Any) -> Any:
+            if request.turn > 1:
+                return ModelReply(text="done")
+            reply = ModelReply()
+            msgspec.structs.force_setattr(reply, "calls", itertools.repeat(calling("x")))
+            return reply
+
+    agent = an_agent([])
+    agent.model = Endless()
+    async with memory.runtime(agent) as runtime:
+        end = await (await runtime.start(agent, "go")).wait_ended()
+
+    assert end.state == "FINISHED"
+
+
+async def test_a_thread_with_a_loop_of_its_own_is_heard_on_ours(memory: Store) -> None:
+    heard: list[int] = []
+    here = threading.get_ident()
+
+    @tool(read_only=True)
+    def looping(context: ToolContext) -> str:
+        """Run a loop."""
+
+        async def tick() -> None:
+            context.trace("tick")
+
+        asyncio.run(tick())
+        return "x"
+
+    agent = an_agent([[calling("looping")], answer("done")], looping)
+    async with memory.runtime(agent) as runtime:
+        hub = runtime._host.node.hub
+        live = hub.live
+        hub.live = lambda *a: (heard.append(threading.get_ident()), live(*a))  # type: ignore[method-assign]
+        run = await runtime.start(agent, "go")
+        watch = run.watch()
+        await run.wait_ended()
+        watch.close()
+
+    assert set(heard) == {here}

@@ -73,6 +73,9 @@ def check_place(path: str, *, read_only: bool) -> None:
         raise StoreUnusable(path, "may not be read by this user")
     elif not read_only and not os.access(place, os.W_OK):
         raise StoreUnusable(path, "may not be written by this user; make it writable, or open it for reading only")
+    if not read_only and place.exists() and place.stat().st_nlink > 1:
+        # The lock lies beside a name, so a second name would have a second owner.
+        raise StoreUnusable(path, "has several names (hard links); leave it one, or copy it")
     if not read_only and not os.access(folder, os.W_OK):
         raise StoreUnusable(path, f"the folder {str(folder)!r} may not be written by this user")
 
@@ -155,7 +158,7 @@ def _make(path: str) -> None:
 def _translated(path: str) -> Iterator[None]:
     try:
         yield
-    except (sqlite3.Error, CommitFailed, OSError) as error:
+    except (sqlite3.Error, CommitFailed, OSError, UnicodeError) as error:
         raise StoreUnusable(path, f"cannot be opened: {error}") from error
 
 
