@@ -70,12 +70,16 @@ class Executor(Protocol):
         context: ToolContext,
         began: Callable[[], None],
         over: Callable[[], None],
+        *,
+        returned: Callable[[], None],
     ) -> CallOutcome:
         """Run a tool, or ask it whether its write was done.
 
         *began* is called right before anything is done. If it was, then *over* is called when nothing of the tool's
         function runs any more, on the event loop, and even if this was cancelled and abandoned long ago: a write is
-        neither verified nor run again before that. Neither is awaited of a tool that is asked.
+        neither verified nor run again before that. *returned* is called, on any thread, once the function has
+        returned: from then on its effect has happened, whatever becomes of its result. None of them is awaited of a
+        tool that is asked.
         """
         ...
 
@@ -107,6 +111,8 @@ class LiveExecutor:
         context: ToolContext,
         began: Callable[[], None],
         over: Callable[[], None],
+        *,
+        returned: Callable[[], None],
     ) -> CallOutcome:
         """Run a tool, or ask it whether its write was done."""
         try:
@@ -119,7 +125,9 @@ class LiveExecutor:
         if not command.read_only:
             faults.reach("tool.write.before", f"{context.run_id}/{context.call_id}")
         limits, threads = self._limits, self._threads
-        outcome = await invoke(tool, arguments, context, limits=limits, threads=threads, began=began, over=over)
+        outcome = await invoke(
+            tool, arguments, context, limits=limits, threads=threads, began=began, over=over, returned=returned
+        )
         if not command.read_only:
             faults.reach("tool.write.after", f"{context.run_id}/{context.call_id}")
         return _call_outcome(outcome)

@@ -27,7 +27,7 @@ from geartrain.tools import Ticket, Tool, ToolContext, cleaned, error_text
 class ToolEffect(Effect):
     """A tool call: waits for a place in the pool, journals a write as started, runs, reports."""
 
-    __slots__ = ("_asked_to_start", "_at_work", "_began", "_earlier", "_held_back", "_ticket", "_tool")
+    __slots__ = ("_asked_to_start", "_at_work", "_began", "_earlier", "_held_back", "_returned", "_ticket", "_tool")
 
     command: RunCall
 
@@ -39,6 +39,7 @@ class ToolEffect(Effect):
         self._held_back = False
         self._asked_to_start = False
         self._began = False
+        self._returned = False
         self._at_work = False
 
     @property
@@ -155,7 +156,9 @@ class ToolEffect(Effect):
             principal=run.principal,
             emit=self._emit,
         )
-        work = self.effects.executor.run_tool(self._tool, self.command, context, self._begin, self._over)
+        work = self.effects.executor.run_tool(
+            self._tool, self.command, context, self._begin, self._over, returned=self._function_returned
+        )
         self.spawn(work, self.command.timeout_seconds)
 
     def _emit(self, name: str, payload: Mapping[str, Any]) -> None:
@@ -167,6 +170,9 @@ class ToolEffect(Effect):
         if self._writes and not self._at_work:
             self._at_work = True
             self.node.attempts.begin(self.run_id, self.command.call_id)
+
+    def _function_returned(self) -> None:
+        self._returned = True
 
     def _over(self) -> None:
         if self._at_work:
@@ -180,6 +186,10 @@ class ToolEffect(Effect):
         error = error_text(ended.error) if ended.error is not None else ""
         if ended.end is End.RETURNED:
             self._report_outcome(ended.value)
+        elif self._returned and ended.end is not End.RAISED:
+            # Its effect has happened; only making the result presentable took too long.
+            text = "done; its result could not be made presentable in time"
+            self._report_outcome(CallOutcome(ResultStatus.OK, text))
         elif self._began and not command.read_only:
             reason = {
                 End.RAISED: f"running it failed: {error}",

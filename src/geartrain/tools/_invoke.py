@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -47,6 +47,7 @@ async def invoke(
     threads: ThreadPool,
     began: Callable[[], None] = _nothing,
     over: Callable[[], None] = _nothing,
+    returned: Callable[[], None] = _nothing,
 ) -> Outcome:
     """Run a tool's function and return what came of it: ok, error, or not_started.
 
@@ -65,8 +66,10 @@ async def invoke(
             happened, however long the call has waited for a thread.
         over: Called once on the event loop, if any try has begun, when this call has returned and no function of it
             runs any more, on a thread neither, however long ago this task was cancelled.
+        returned: Called, perhaps on the tool's thread, as soon as the function has returned: its effect has happened,
+            and what is left is making its result presentable.
     """
-    watch = _Watch(began, over)
+    watch = _Watch(began, over, returned)
     tries = 0
     try:
         while True:
@@ -82,9 +85,10 @@ async def invoke(
 class _Watch:
     """What runs of one call: the call itself, and functions on threads, which may outlive it."""
 
-    __slots__ = ("_began", "_begun", "_over", "_parts")
+    __slots__ = ("_began", "_begun", "_over", "_parts", "returned")
 
-    def __init__(self, began: Callable[[], None], over: Callable[[], None]) -> None:
+    def __init__(self, began: Callable[[], None], over: Callable[[], None], returned: Callable[[], None]) -> None:
+        self.returned = returned
         self._began = began
         self._over = over
         self._begun = False
@@ -121,8 +125,12 @@ async def _tried(
     try:
         if tool.isolation == "task":
             watch.try_begins()
-            return await _run_here(tool, call, limits, threads)
-        work = partial(_run_on_thread, tool, call, limits)
+            value = await _run_here(call, tool, limits)
+            if isinstance(value, _Failed):
+                return value.outcome, value.may_retry
+            watch.returned()
+            return await shaped(tool, value, limits, threads), False
+        work = partial(_run_on_thread, tool, call, limits, watch.returned)
         return await threads.submit(work, began=watch.thread_begins, over=watch.part_over)
     except ThreadsUnavailable as error:
         return Outcome(ResultStatus.NOT_STARTED, cut(str(error), limits.result_context_bytes)), True
@@ -140,7 +148,13 @@ def own_context(context: ToolContext) -> ToolContext:
     return replace(context, context=MappingProxyType(copy.deepcopy(dict(context.context))))
 
 
-async def _run_here(tool: Tool, call: Callable[[], Any], limits: Limits, threads: ThreadPool) -> tuple[Outcome, bool]:
+class _Failed(NamedTuple):
+    outcome: Outcome
+    may_retry: bool
+
+
+async def _run_here(call: Callable[[], Any], tool: Tool, limits: Limits) -> Any:
+    """Return what the function returns, or how it failed."""
     cancellations = being_cancelled()
     try:
         with inside_a_tool():
@@ -150,10 +164,10 @@ async def _run_here(tool: Tool, call: Callable[[], Any], limits: Limits, threads
     except asyncio.CancelledError as error:
         if being_cancelled() > cancellations:
             raise
-        return _failed(error, limits), False  # its own: nobody has cancelled this task
+        return _Failed(_failed(error, limits), may_retry=False)  # its own: nobody has cancelled this task
     except BaseException as error:  # noqa: BLE001 - a stranger's code runs here, and rule 1 holds for all it raises
-        return _failed(error, limits), isinstance(error, Exception)
-    return await shaped(tool, value, limits, threads), False
+        return _Failed(_failed(error, limits), may_retry=isinstance(error, Exception))
+    return value
 
 
 async def shaped(tool: Tool, value: Any, limits: Limits, threads: ThreadPool) -> Outcome:
@@ -169,11 +183,14 @@ async def shaped(tool: Tool, value: Any, limits: Limits, threads: ThreadPool) ->
         return _unshown(str(error), limits)
 
 
-def _run_on_thread(tool: Tool, call: Callable[[], Any], limits: Limits) -> tuple[Outcome, bool]:
+def _run_on_thread(
+    tool: Tool, call: Callable[[], Any], limits: Limits, returned: Callable[[], None]
+) -> tuple[Outcome, bool]:
     try:
         value = call()
     except BaseException as error:  # noqa: BLE001 - a stranger's code runs here, and rule 1 holds for all it raises
         return _failed(error, limits), isinstance(error, Exception)
+    returned()
     return _succeeded(tool, value, limits), False
 
 

@@ -306,3 +306,36 @@ async def test_a_wait_that_is_cancelled_after_the_end_calls_nobody() -> None:
     await asyncio.sleep(20)
 
     assert told == []
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("isolation", ["task", "thread"])
+@pytest.mark.parametrize("idempotent", [True, False])
+async def test_a_write_whose_result_takes_too_long_to_show_is_done_once(
+    memory: Store, isolation: Any, idempotent: bool
+) -> None:
+    """IN-5: what is found after the tool has run never makes its effect happen again."""
+    effects: list[str] = []
+
+    def slow_to_show(_value: object) -> str:
+        time.sleep(1.0)
+        return "shown late"
+
+    async def here(context: ToolContext) -> str:
+        """Write."""
+        effects.append(context.call_id)
+        return "x"
+
+    def there(context: ToolContext) -> str:
+        """Write."""
+        effects.append(context.call_id)
+        return "x"
+
+    function: Any = here if isolation == "task" else there
+    write = tool(name="write", idempotent=idempotent, timeout_seconds=0.3, present=slow_to_show)(function)
+    agent = an_agent([[calling("write")], "done"], write)
+    async with memory.runtime(agent) as runtime:
+        end = await (await runtime.start(agent, "go")).wait_at_rest()
+
+    assert (end.state, end.answer) == ("FINISHED", "done")
+    assert effects == ["t1.c1"]

@@ -199,7 +199,7 @@ async def test_an_executor_that_cannot_begin_sets_its_run_apart(memory: Store, l
         def call_model(self, model: Any, request: Any, emit: Any) -> Any:
             raise RuntimeError("no line")
 
-        async def run_tool(self, *_: Any) -> Any:
+        async def run_tool(self, *_: Any, **_hooks: Any) -> Any:
             return None
 
     agent = an_agent([[calling("read")], "done"], ledger.read())
@@ -218,7 +218,7 @@ async def test_an_outcome_that_is_none_sets_its_run_apart(memory: Store, ledger:
     from geartrain.runtime import LiveExecutor  # noqa: PLC0415
 
     class Silent(LiveExecutor):
-        async def run_tool(self, *_: Any) -> Any:
+        async def run_tool(self, *_: Any, **_hooks: Any) -> Any:
             return None
 
     agent = an_agent([[calling("write")], "done"], ledger.write())
