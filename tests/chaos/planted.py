@@ -92,10 +92,10 @@ def an_effect_twice_after_reload(ledger: Ledger) -> Scenario:
     """Carry a write out once for each attempt, those included that never began."""
     run_tool = _executor.LiveExecutor.run_tool
 
-    async def repeated(self: Any, tool: Any, command: Any, *rest: Any) -> Any:
+    async def repeated(self: Any, tool: Any, command: Any, *rest: Any, **hooks: Any) -> Any:
         for _ in range(1, command.attempt):
-            await run_tool(self, tool, command, *rest)
-        return await run_tool(self, tool, command, *rest)
+            await run_tool(self, tool, command, *rest, **hooks)
+        return await run_tool(self, tool, command, *rest, **hooks)
 
     _executor.LiveExecutor.run_tool = repeated
     return _kill_runs.write(ledger)
