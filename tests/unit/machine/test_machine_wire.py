@@ -268,7 +268,9 @@ def stored_forms() -> dict[str, Any]:
 
 def _structs(module: str) -> list[type[Any]]:
     found = vars(importlib.import_module(f"geartrain.machine.{module}")).values()
-    return [each for each in found if isinstance(each, type) and issubclass(each, msgspec.Struct)]
+    structs = [each for each in found if isinstance(each, type) and issubclass(each, msgspec.Struct)]
+    # What a module only imports, a runtime's own limits among it, is not stored.
+    return [each for each in structs if each.__module__.startswith("geartrain.machine")]
 
 
 def _fields(kind: type[Any]) -> list[str]:
