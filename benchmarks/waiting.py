@@ -10,33 +10,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import json
-import os
-import random
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from geartrain import Agent, Runtime, ScriptedModel, tool
-from geartrain.models import answer, call
+from ready import AGENT
 
-
-@tool
-async def publish(text: str) -> str:
-    """Publish a text."""
-    return f"published {text}"
-
-
-AGENT = Agent("writer", model=ScriptedModel([[call("publish", text="x")], answer("done")]), tools=[publish])
-
-
-def resident_bytes() -> int:
-    """Return the resident memory of this process."""
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+from geartrain import Runtime
 
 
 async def fill(path: Path, runs: int) -> None:
@@ -58,31 +41,9 @@ async def fill(path: Path, runs: int) -> None:
         await asyncio.gather(*(worker() for _ in range(500)))
 
 
-async def measure(path: Path, seed: int) -> dict[str, float]:
-    """Open the store as a fresh process does, and approve one run."""
-    async with Runtime.open(path, agents=[AGENT]) as runtime:
-        ready = time.time()
-        await asyncio.sleep(0.5)  # whatever recovery and the timer do at the start is done
-        gc.collect()
-        resident = resident_bytes()
-        tasks = len(asyncio.all_tasks())
-        statistics = await runtime.statistics()
-        result = {"ready": ready, "resident": resident, "tasks": tasks, "loaded": statistics.runs_loaded}
-        waiting = await runtime.list(states=["SUSPENDED"], limit=1_000)
-        if waiting:
-            picked = random.Random(seed).choice(waiting)
-            began = time.perf_counter()
-            run = await runtime.get(picked.id)
-            await run.approve("t1.c1", by="benchmark")
-            ended = await run.wait_ended()
-            assert ended.state == "FINISHED", ended
-            result["approve_ms"] = (time.perf_counter() - began) * 1_000
-        return result
-
-
 def in_fresh_process(path: Path, seed: int) -> dict[str, float]:
     began = time.time()
-    command = [sys.executable, __file__, "--measure", str(path), "--seed", str(seed)]
+    command = [sys.executable, str(Path(__file__).with_name("ready.py")), str(path), str(seed)]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     result = json.loads(output)
     result["ready"] -= began
@@ -92,12 +53,8 @@ def in_fresh_process(path: Path, seed: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=100_000)
-    parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    if options.measure is not None:
-        print(json.dumps(asyncio.run(measure(options.measure, options.seed))))
-        return
     with tempfile.TemporaryDirectory() as folder:
         empty, full = Path(folder, "empty.db"), Path(folder, "full.db")
         asyncio.run(fill(empty, 0))
