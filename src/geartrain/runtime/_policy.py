@@ -17,7 +17,7 @@ from typing import Any, Final
 from geartrain.machine import Call, Run, ToolSpec, Verdict
 from geartrain.runtime._agent import Agent
 from geartrain.runtime._edge import clean_text
-from geartrain.tools import ArgumentsInvalid, Tool, error_text
+from geartrain.tools import ArgumentsInvalid, Tool, being_cancelled, error_text
 
 REASON_CHARACTERS_MAX: Final = 2_000
 
@@ -135,13 +135,13 @@ class PendingVerdicts:
     async def wait(self, timeout_seconds: float) -> tuple[Verdict, ...]:
         """Wait for the policies that are asynchronous, each at most *timeout_seconds*."""
         for call, withdrawn, owed in tuple(self._owed):
-            cancellations = _cancellations()
+            cancellations = being_cancelled()
             answer: Any
             try:
                 async with asyncio.timeout(timeout_seconds) as limit:
                     answer = await owed
             except asyncio.CancelledError as error:
-                if _cancellations() > cancellations:
+                if being_cancelled() > cancellations:
                     raise
                 answer = error  # its own: nobody has cancelled this task
             except BaseException as error:  # noqa: BLE001 - a stranger's code: a policy that fails counts as Ask
@@ -170,11 +170,6 @@ class _Waiting:
 
     def __await__(self) -> Generator[Any, Any, tuple[Verdict, ...]]:
         return self.pending.wait(self.timeout_seconds).__await__()
-
-
-def _cancellations() -> int:
-    task = asyncio.current_task()
-    return 0 if task is None else task.cancelling()
 
 
 def _verdict(call: Call, answer: Any, withdrawn: tuple[str, ...]) -> Verdict:

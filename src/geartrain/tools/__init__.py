@@ -14,7 +14,7 @@ from geartrain.tools._errors import (
     ToolDefinitionError,
     ToolExited,
 )
-from geartrain.tools._invoke import invoke
+from geartrain.tools._invoke import being_cancelled, invoke
 from geartrain.tools._pool import KindStatistics, Pool, PoolStatistics, Ticket
 from geartrain.tools._threads import ThreadPool, ThreadStatistics
 from geartrain.tools._tool import Isolation, Tool, tool
@@ -44,6 +44,7 @@ __all__ = [
     "ToolDefinitionError",
     "ToolExited",
     "Unknown",
+    "being_cancelled",
     "cleaned",
     "error_text",
     "file_tools",
