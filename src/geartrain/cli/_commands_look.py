@@ -1,0 +1,88 @@
+"""Looking at runs: these commands read a store, also while another process owns it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from geartrain.cli._command import reading, setting_of
+from geartrain.cli._options import AppOption, JsonOption, QuietOption, RunArgument, StoreOption
+from geartrain.errors import InvalidValue
+
+
+def _state(given: str) -> str:
+    """Return the state that *given* names, however it is written."""
+    from geartrain.machine import RunState  # noqa: PLC0415
+
+    if given.upper() not in set(RunState):
+        raise typer.BadParameter(f"{given!r} is not one of {', '.join(RunState)}")
+    return given.upper()
+
+
+@reading
+async def list_(
+    context: typer.Context,  # noqa: ARG001
+    *,
+    state: Annotated[
+        list[str] | None,
+        typer.Option("--state", metavar="STATE", parser=_state, help="Only runs in this state; may be repeated."),
+    ] = None,
+    agent: Annotated[
+        str | None, typer.Option("--agent", metavar="NAME", help="Only runs of this agent.", show_default=False)
+    ] = None,
+    waiting: Annotated[
+        bool, typer.Option("--waiting", help="Only runs that wait for an approval, an input or a word on a doubt.")
+    ] = False,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="How many at most.")] = 20,
+    everything: Annotated[bool, typer.Option("--all", help="All of them, however many.")] = False,
+    store: StoreOption = None,
+    json: JsonOption = False,
+) -> int:
+    """List runs, the newest first."""
+    from geartrain.cli import _show  # noqa: PLC0415
+
+    return await _show.list_runs(
+        setting_of(store=store, json=json),
+        states=state or (),
+        agent=agent,
+        waiting=waiting,
+        limit=None if everything else limit,
+    )
+
+
+@reading
+async def show(
+    context: typer.Context,  # noqa: ARG001
+    *,
+    run: RunArgument,
+    full: Annotated[bool, typer.Option("--full", help="Also what each model call saw.")] = False,
+    store: StoreOption = None,
+    app: AppOption = None,
+    json: JsonOption = False,
+) -> int:
+    """Show one run: how it stands, and all that happened, with times, calls, results and decisions."""
+    from geartrain.cli import _show  # noqa: PLC0415
+
+    return await _show.show(setting_of(store=store, app=app, json=json), run, full=full)
+
+
+@reading
+async def replay(
+    context: typer.Context,  # noqa: ARG001
+    *,
+    run: Annotated[
+        str | None, typer.Argument(metavar="RUN", help="The run: its id, or the beginning of it.", show_default=False)
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All runs of the store.")] = False,
+    store: StoreOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> int:
+    """Fold a run's journal again, and compare every state with what was recorded; nothing is done again."""
+    from geartrain.cli import _show  # noqa: PLC0415
+
+    if (run is None) == (not everything):
+        raise InvalidValue("replay", "given a run or --all", run if run is not None else "neither")
+    setting = setting_of(store=store, json=json, quiet=quiet)
+    return await (_show.replay_all(setting) if run is None else _show.replay_run(setting, run))
