@@ -40,6 +40,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     dwell_seconds: float = 30.0
     grace_seconds: float = 5.0
     approval_expiry_seconds: float = 7 * 86_400.0
+    external_seconds: float = 7 * 86_400.0
 
     # One reply, one run
     calls_per_reply: int = 64

@@ -50,7 +50,8 @@ from geartrain.machine._events import (
 )
 from geartrain.machine._fold import Difference, fold, join_path, split_path
 from geartrain.machine._moves import HANDOFF_PREFIX
-from geartrain.machine._outstanding import EXTERNAL, alarms, outstanding, wake_at
+from geartrain.machine._outside import EXTERNAL, awaits_answer, awaits_reply, rests, waits_outside
+from geartrain.machine._outstanding import alarms, outstanding, wake_at
 from geartrain.machine._run import Call, Run
 from geartrain.machine._spec import (
     RULES_VERSION,
@@ -217,6 +218,8 @@ __all__ = [
     "Verdict",
     "WriteInDoubt",
     "alarms",
+    "awaits_answer",
+    "awaits_reply",
     "decode_event",
     "decode_run",
     "decode_spec",
@@ -233,10 +236,12 @@ __all__ = [
     "outstanding",
     "page",
     "possible",
+    "rests",
     "result_text",
     "spec_digest",
     "split_path",
     "step",
     "stuck",
+    "waits_outside",
     "wake_at",
 ]

@@ -20,6 +20,7 @@ from geartrain.machine._events import (
     WriteInDoubt,
 )
 from geartrain.machine._moves import arguments_problem, deny, doubt, go_on, leave_in_doubt, let_through, not_done
+from geartrain.machine._outside import awaits_answer
 from geartrain.machine._run import Call
 from geartrain.machine._shorten import brief
 from geartrain.machine._states import (
@@ -117,7 +118,7 @@ def _apply(draft: Draft, call: Call, verdict: Verdict) -> None:
             let_through(draft, call)
         case _:
             _record(draft, call, "ask", by, verdict.reason)
-            expires_at = draft.now + draft.spec.limits.approval_expiry_seconds
+            expires_at = draft.now + (verdict.expires_seconds or draft.spec.limits.approval_expiry_seconds)
             reason = brief(verdict.reason or verdict.error)
             draft.set_call(call, status=ASKED, expires_at=expires_at, reason=reason)
             draft.hold(HoldKind.APPROVAL, call.id, reason)
@@ -242,7 +243,8 @@ def on_settled(draft: Draft, event: CallSettled) -> None:
         draft.finish_call(call, CallResult(status=ResultStatus.OK, text=text, size=len(text), by=by))
     elif event.not_done == "run":
         _record(draft, call, "approved", by, event.text)
-        draft.set_call(call, status=APPROVED, attempt=call.attempt + 1, approved=True, doubted=False)
+        attempt = call.attempt + 1
+        draft.set_call(call, status=APPROVED, attempt=attempt, approved=True, doubted=False, expires_at=None)
         draft.lift(lambda hold: hold.call_id == call.id)
     elif event.not_done == "skip":
         text = event.text or "it was not done, and is not to be"
@@ -259,6 +261,8 @@ def on_answered(draft: Draft, event: CallAnswered) -> None:
         raise Refused(f"call {event.call_id!r} is not open")
     if call.result is not None:
         raise Refused(f"call {call.id!r} already has its result ({call.result.status})", duplicate=True)
+    if draft.run.ending is not None and not awaits_answer(call):
+        raise Refused(f"the run is ending, and nobody is to answer call {call.id!r}")
     if call.status in (STARTED, VERIFYING) and not call.external:
         raise Refused(f"the write {call.id!r} has started; its outcome is awaited")
     result = CallResult(status=event.status, text=event.text, size=len(event.text), by=event.by or event.source)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from geartrain.limits import UNLIMITED
 from geartrain.machine._context import keep_window, merge_results, say
 from geartrain.machine._draft import Draft
+from geartrain.machine._outside import awaits_answer
 from geartrain.machine._run import Run
 from geartrain.machine._shorten import brief
 from geartrain.machine._states import (
@@ -99,9 +100,20 @@ def end(draft: Draft, state: RunState, cause: RunError | None, by: str = "") -> 
         ending = Ending(state=state, error=cause, by=brief(by), time=draft.now, grace_until=draft.now + grace)
         draft.set(ending=ending)
         draft.take_back_writes()
+        _give_up_outside(draft)
     end_if_idle(draft)
     if draft.run.state not in ENDED and draft.run.state is not RunState.EXECUTE_TOOL:
         draft.enter(RunState.EXECUTE_TOOL)
+
+
+def _give_up_outside(draft: Draft) -> None:
+    """Cancel the reads that somebody outside was to answer: no effect of ours would report that."""
+    if draft.spec.limits.external_seconds is None:
+        return
+    for call in draft.run.calls:
+        if awaits_answer(call) and not call.barrier:
+            status, text = _LEFT_OVER[CallStatus.RUNNING]
+            draft.finish_call(call, CallResult(status=status, text=text, size=len(text)))
 
 
 def fail(draft: Draft, code: ReasonCode | str, message: str, by: str = "") -> None:

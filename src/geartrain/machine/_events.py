@@ -244,9 +244,12 @@ class BudgetRaised(EventBase, frozen=True, kw_only=True):
 
 
 class TimerFired(EventBase, frozen=True, kw_only=True):
-    """A time that `wake_at` named has come: active seconds used up, a wait over its limit, or a back-off over."""
+    """A time that `wake_at` named has come: active seconds used up, a wait over its limit, or a back-off over.
 
-    kind: Literal["active_seconds", "dwell", "back_off"]
+    `expired` ends the wait for a person who was asked something, or was to settle a doubt.
+    """
+
+    kind: Literal["active_seconds", "dwell", "back_off", "expired"]
 
 
 class RunRecovered(EventBase, frozen=True, kw_only=True):

@@ -55,7 +55,8 @@ from geartrain.machine._moves import (
     suspend,
     to_model,
 )
-from geartrain.machine._outstanding import EXTERNAL, call_dwells_until, waits_until
+from geartrain.machine._outside import EXTERNAL, awaits_reply
+from geartrain.machine._outstanding import call_dwells_until, person_waits_until, waits_until
 from geartrain.machine._shorten import brief
 from geartrain.machine._states import CallStatus, HoldKind, ReasonCode, ResultStatus, RunState
 from geartrain.machine._termination import CLOCK_GRAIN
@@ -265,14 +266,15 @@ def on_timer(draft: Draft, event: TimerFired) -> None:
             limit = run.budget.max_seconds
             if isinstance(limit, Unlimited) or run.wrapping_up or run.active_seconds < limit - CLOCK_GRAIN:
                 raise Refused("its active seconds are not used up")
+        case "expired":
+            _expired(draft)
         case _:
             _dwelt(draft)
 
 
 def _dwelt(draft: Draft) -> None:
     """Take the answers of waits that are over their limit for lost."""
-    limits = draft.spec.limits
-    until = waits_until(draft.run, limits)
+    until = waits_until(draft.run, draft.spec)
     overdue = until is not None and draft.now >= until
     lost = _calls_dwelt(draft)
     if not (overdue or lost):
@@ -283,9 +285,28 @@ def _dwelt(draft: Draft) -> None:
         go_on(draft)
 
 
+def _expired(draft: Draft) -> None:
+    """Go on without the person who was asked: an input is timed out, a doubt that nobody settles ends the run."""
+    due = [c for c in draft.run.calls if (until := person_waits_until(c)) is not None and draft.now >= until]
+    if not due:
+        raise Refused("nobody's time to answer is over")
+    for call in due:
+        if call.status is CallStatus.AWAITING_INPUT:
+            text = "nobody answered in time"
+            draft.finish_call(call, CallResult(status=ResultStatus.TIMED_OUT, text=text, size=len(text)))
+            draft.set(tool_failures=draft.run.tool_failures + 1)
+    lost = next((call for call in due if call.status is CallStatus.IN_DOUBT), None)
+    if lost is not None:
+        fail(draft, ReasonCode.TOOL_LOST, f"call {lost.id} of {lost.tool!r}: nobody settled in time if it was done")
+    else:
+        go_on(draft)
+
+
 def _wait_dwelt(draft: Draft) -> None:
-    run, attempts = draft.run, draft.spec.limits.model_attempts
+    run, attempts, outside = draft.run, draft.spec.limits.model_attempts, draft.spec.limits.external_seconds
     match run.state:
+        case RunState.MODEL_THINKING if draft.spec.model == EXTERNAL and outside is not None:
+            fail(draft, ReasonCode.MODEL_FAILED, f"nobody took turn {run.turn_count + 1} within {outside:g} s")
         case RunState.MODEL_THINKING if run.model_attempt >= attempts:
             text = f"no reply to {run.model_attempt} attempts of turn {run.turn_count + 1}"
             charge_lost(draft)
@@ -325,7 +346,8 @@ def on_recovered(draft: Draft, event: RunRecovered) -> None:
     if event.attempt != draft.run.recoveries + 1:
         raise Refused(f"recovery {event.attempt} is not the next one", duplicate=event.attempt <= draft.run.recoveries)
     draft.set(recoveries=event.attempt, evaluations=draft.run.evaluations + 1)
-    if draft.run.state is not RunState.SUSPENDED:
+    outside = awaits_reply(draft.run, draft.spec) and draft.spec.limits.external_seconds is not None
+    if draft.run.state is not RunState.SUSPENDED and not outside:
         draft.set(entered_at=draft.now)
     _interrupt(draft)
 

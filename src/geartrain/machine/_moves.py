@@ -27,6 +27,7 @@ from geartrain.machine._context import (
 )
 from geartrain.machine._draft import Draft
 from geartrain.machine._ending import check_budget, end, fail, over_budget, reached, wrap_up
+from geartrain.machine._outside import runs_again, starts_outside
 from geartrain.machine._run import Call
 from geartrain.machine._shorten import brief, shortened
 from geartrain.machine._states import (
@@ -143,7 +144,9 @@ def go_on(draft: Draft) -> None:
             ask_policy_again(draft)
             settle_calls(draft)
         elif run.phase is RunState.PREPARE_CONTEXT:
-            draft.enter(RunState.PREPARE_CONTEXT)
+            check_budget(draft)  # a raised one may still be too low
+            if draft.run.ending is None and not draft.stopped:
+                draft.enter(RunState.PREPARE_CONTEXT)
         elif run.phase is RunState.COMPACT_OR_SAVE:
             draft.enter(RunState.COMPACT_OR_SAVE)
             after_saving(draft)
@@ -350,10 +353,11 @@ def _issue(draft: Draft) -> None:
         done = call.status is DONE
         if call.status is ALLOWED and (all_before_done or not call.barrier):
             if call.ask_user:
-                draft.set_call(call, status=AWAITING_INPUT)
+                expires_at = draft.now + draft.spec.limits.approval_expiry_seconds
+                draft.set_call(call, status=AWAITING_INPUT, expires_at=expires_at)
                 draft.hold(HoldKind.INPUT, call.id)
             else:
-                draft.set_call(call, status=RUNNING)
+                draft.set_call(call, status=STARTED if starts_outside(call, draft.spec) else RUNNING)
         if call.barrier and not done:
             return
         all_before_done = all_before_done and done
@@ -436,7 +440,7 @@ def doubt(draft: Draft, call: Call, reason: str) -> None:
     if draft.run.ending is not None:
         text = f"its outcome is not known: {reason}"
         draft.finish_call(call, CallResult(status=ResultStatus.IN_DOUBT, text=text, size=len(text)))
-    elif call.status is STARTED and call.idempotent and call.attempt < draft.spec.limits.write_attempts:
+    elif call.status is STARTED and runs_again(call, draft.spec):
         draft.set_call(call, status=ALLOWED, attempt=call.attempt + 1, reason=reason, doubted=True)
     elif call.status is STARTED and call.verify:
         draft.set_call(call, status=VERIFYING, reason=reason)
@@ -445,8 +449,9 @@ def doubt(draft: Draft, call: Call, reason: str) -> None:
 
 
 def leave_in_doubt(draft: Draft, call: Call, reason: str) -> None:
-    """Have a person settle whether a write was done."""
-    draft.set_call(call, status=IN_DOUBT, reason=brief(reason), expires_at=None)
+    """Have a person settle whether a write was done, in the time that a person has for an approval."""
+    expires_at = draft.now + draft.spec.limits.approval_expiry_seconds
+    draft.set_call(call, status=IN_DOUBT, reason=brief(reason), expires_at=expires_at)
     draft.hold(HoldKind.IN_DOUBT, call.id, reason)
 
 

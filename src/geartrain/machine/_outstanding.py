@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 from geartrain.ids import effect_key
 from geartrain.limits import Unlimited
@@ -18,11 +19,14 @@ from geartrain.machine._commands import (
     StartSubAgent,
 )
 from geartrain.machine._events import ApprovalExpired, DeadlinePassed, Event, GraceElapsed, TimerFired
+from geartrain.machine._outside import EXTERNAL, in_inactive_wait
 from geartrain.machine._run import Call, Run
 from geartrain.machine._spec import AgentSpec, StepLimits
 from geartrain.machine._states import (
     ASKED,
+    AWAITING_INPUT,
     ENDED,
+    IN_DOUBT,
     IN_PROGRESS,
     STARTED,
     STOPPING,
@@ -32,7 +36,6 @@ from geartrain.machine._states import (
     RunState,
 )
 
-EXTERNAL = "external"
 WRAP_UP_TOKENS = 1_024
 
 
@@ -118,9 +121,17 @@ def call_dwells_until(call: Call, limits: StepLimits) -> float | None:
     return call.since + call.timeout_seconds + (0.0 if call.external else limits.dwell_seconds)
 
 
-def waits_until(run: Run, limits: StepLimits) -> float | None:
+def person_waits_until(call: Call) -> float | None:
+    """Return until when somebody may answer the agent's question or settle a doubt, or None for no such time."""
+    return call.expires_at if call.status is AWAITING_INPUT or call.status is IN_DOUBT else None
+
+
+def waits_until(run: Run, spec: AgentSpec) -> float | None:
     """Return until when the state's own wait may last, calls aside, or None for no such time."""
+    limits = spec.limits
     match run.state:
+        case RunState.MODEL_THINKING if spec.model == EXTERNAL and limits.external_seconds is not None:
+            return run.entered_at + limits.external_seconds
         case RunState.MODEL_THINKING | RunState.COMPACT_OR_SAVE:
             return run.entered_at + limits.model_seconds * limits.model_attempts + limits.dwell_seconds
         case RunState.PREPARE_CONTEXT:
@@ -131,11 +142,11 @@ def waits_until(run: Run, limits: StepLimits) -> float | None:
             return None
 
 
-def dwells_until(run: Run, limits: StepLimits) -> float | None:
+def dwells_until(run: Run, spec: AgentSpec) -> float | None:
     """Return until when the present waits may last before an answer counts as lost, or None for no such time."""
     if run.ending is not None:
-        return run.ending.grace_until + limits.dwell_seconds
-    times = [waits_until(run, limits), *(call_dwells_until(call, limits) for call in run.calls)]
+        return run.ending.grace_until + spec.limits.dwell_seconds
+    times = [waits_until(run, spec), *(call_dwells_until(call, spec.limits) for call in run.calls)]
     return min((time for time in times if time is not None), default=None)
 
 
@@ -143,7 +154,7 @@ def _external_until(run: Run, spec: AgentSpec) -> float | None:
     """Return when an answer from outside is overdue. Effects of ours keep their own time; these only have this."""
     times = [call_dwells_until(call, spec.limits) for call in run.calls if call.external]
     if run.state is RunState.MODEL_THINKING and spec.model == EXTERNAL:
-        times.append(waits_until(run, spec.limits))
+        times.append(waits_until(run, spec))
     return min((time for time in times if time is not None), default=None)
 
 
@@ -157,12 +168,16 @@ def _alarms(run: Run, spec: AgentSpec) -> Iterator[tuple[float, str, str]]:
     for call in run.calls:
         if call.status is ASKED and call.expires_at is not None:
             yield call.expires_at, "approval", call.id
+    person = min((time for call in run.calls if (time := person_waits_until(call)) is not None), default=None)
+    if person is not None:
+        yield person, "expired", ""
     if run.resume_at is not None:
         yield run.resume_at, "back_off", ""
     if run.state is RunState.SUSPENDED:
         return
     limit = run.budget.max_seconds
-    if not isinstance(limit, Unlimited) and not run.wrapping_up and not run.held_by(HoldKind.BUDGET):
+    counted = not run.wrapping_up and not run.held_by(HoldKind.BUDGET) and not in_inactive_wait(run, spec)
+    if not isinstance(limit, Unlimited) and counted:
         yield run.updated_at + max(0.0, limit - run.active_seconds), "active_seconds", ""
     overdue = _external_until(run, spec)
     if overdue is not None:
@@ -184,6 +199,15 @@ def alarms(run: Run, spec: AgentSpec, now: float) -> tuple[Event, ...]:
     return tuple(_alarm_event(run, kind, call_id, now) for _, kind, call_id in due)
 
 
+# The ids of timer events begin so.
+_TIMERS: Final[Mapping[str, str]] = {
+    "back_off": "back_off",
+    "active_seconds": "active",
+    "expired": "expired",
+    "dwell": "dwell",
+}
+
+
 def _alarm_event(run: Run, kind: str, call_id: str, now: float) -> Event:
     match kind:
         case "grace":
@@ -192,9 +216,6 @@ def _alarm_event(run: Run, kind: str, call_id: str, now: float) -> Event:
             return DeadlinePassed(id="deadline", time=now, source="timer")
         case "approval":
             return ApprovalExpired(id=f"{call_id}.expired", time=now, source="timer", call_id=call_id)
-        case "back_off":
-            return TimerFired(id=f"back_off.{run.seq}", time=now, source="timer", kind="back_off")
-        case "active_seconds":
-            return TimerFired(id=f"active.{run.seq}", time=now, source="timer", kind="active_seconds")
         case _:
-            return TimerFired(id=f"dwell.{run.seq}", time=now, source="timer", kind="dwell")
+            number = f"{_TIMERS[kind]}.{run.seq}"
+            return TimerFired(id=number, time=now, source="timer", kind=kind)  # type: ignore[arg-type]

@@ -98,6 +98,8 @@ class StepLimits(Value, frozen=True, kw_only=True, omit_defaults=False):
     """The limits that the step itself keeps, recorded so that a replay under other settings goes the same way.
 
     `open_calls` bounds the calls that one turn may have open, also where the model is consulted after each result.
+    `external_seconds` bounds the wait for a model outside; None, as specs from before it was recorded have it, keeps
+    all rules of outside waits as they were then.
     """
 
     calls_per_reply: int = 64
@@ -112,10 +114,13 @@ class StepLimits(Value, frozen=True, kw_only=True, omit_defaults=False):
     policy_seconds: float = 5.0
     context_seconds: float = 5.0
     dwell_seconds: float = 30.0
+    external_seconds: float | None = None
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
-            _need_finite(name, getattr(self, name))
+            value = getattr(self, name)
+            if value is not None:
+                _need_finite(name, value)
 
     @classmethod
     def of(cls, limits: Limits) -> StepLimits:
@@ -133,6 +138,7 @@ class StepLimits(Value, frozen=True, kw_only=True, omit_defaults=False):
             policy_seconds=limits.policy_seconds,
             context_seconds=limits.context_provider_seconds,
             dwell_seconds=limits.dwell_seconds,
+            external_seconds=limits.external_seconds,
         )
 
 

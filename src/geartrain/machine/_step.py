@@ -17,6 +17,7 @@ from geartrain.machine._draft import Draft, Refused
 from geartrain.machine._ending import check_budget
 from geartrain.machine._events import ActorRestarted, Event, EventBase, HandedOff, RunRecovered, RunStarted
 from geartrain.machine._moves import settle_calls
+from geartrain.machine._outside import in_inactive_wait
 from geartrain.machine._outstanding import outstanding
 from geartrain.machine._run import Run
 from geartrain.machine._spec import AgentSpec
@@ -64,7 +65,7 @@ def step(run: Run, event: Event, specs: Specs) -> Step | Refusal:
         return _refused(run, event, f"{event.time} is no time")
     now = max(event.time, run.updated_at)
     draft = Draft(run, spec, now, [RunState.CREATED] if run.seq == 0 else [])
-    if run.state not in _INACTIVE and not isinstance(event, _NO_TIME):
+    if run.state not in _INACTIVE and not isinstance(event, _NO_TIME) and not in_inactive_wait(run, spec):
         draft.set(active_seconds=run.active_seconds + (now - run.updated_at))
     try:
         handler(draft, event)

@@ -6,9 +6,10 @@ from enum import StrEnum
 
 import msgspec
 
+from geartrain.machine._outside import waits_outside
 from geartrain.machine._outstanding import call_dwells_until, dwells_until
 from geartrain.machine._run import Run
-from geartrain.machine._spec import StepLimits
+from geartrain.machine._spec import AgentSpec
 from geartrain.machine._states import ENDED, RunState
 
 REPEATS = 3
@@ -31,7 +32,7 @@ class Stuck(msgspec.Struct, frozen=True):
     about: str
 
 
-def stuck(run: Run, now: float, limits: StepLimits) -> Stuck | None:
+def stuck(run: Run, now: float, spec: AgentSpec) -> Stuck | None:
     """Return why *run* does not move at *now*, or None if it does, rests, or has ended.
 
     A model that does not answer is a lost reply; a call without a result a dead effect; any other wait over its limit
@@ -39,9 +40,11 @@ def stuck(run: Run, now: float, limits: StepLimits) -> Stuck | None:
     """
     if run.state in ENDED or run.state is RunState.SUSPENDED:
         return None
-    until = dwells_until(run, limits)
+    until = dwells_until(run, spec)
     if until is not None and now >= until:
-        return _overdue(run, now, limits)
+        return _overdue(run, now, spec)
+    if waits_outside(run, spec):
+        return None
     asked = _asked(run)
     repeats = next((n for n, calls in enumerate(asked) if calls != asked[0]), len(asked))
     if repeats >= REPEATS:
@@ -50,11 +53,11 @@ def stuck(run: Run, now: float, limits: StepLimits) -> Stuck | None:
     return None
 
 
-def _overdue(run: Run, now: float, limits: StepLimits) -> Stuck:
+def _overdue(run: Run, now: float, spec: AgentSpec) -> Stuck:
     if run.ending is not None:
         return Stuck(StuckCause.DWELL, run.ending.time, f"ending as {run.ending.state}")
     for call in run.calls:
-        call_until = call_dwells_until(call, limits)
+        call_until = call_dwells_until(call, spec.limits)
         if call_until is not None and now >= call_until:
             return Stuck(StuckCause.DEAD_EFFECT, call.since, f"call {call.id} of {call.tool}")
     if run.state is RunState.MODEL_THINKING:

@@ -99,6 +99,7 @@ WHILE_ENDING: Final[frozenset[type[events.EventBase]]] = frozenset(
     {
         events.ToolFinished,
         events.WriteInDoubt,
+        events.CallAnswered,  # of a write that somebody outside has begun
         events.SubAgentEnded,
         events.GraceElapsed,
         events.CancelRequested,

@@ -116,7 +116,8 @@ class Verdict(Value, frozen=True, kw_only=True):
 
     `invalid` means that the arguments do not fit the tool (or that there is no such tool any more): the call
     fails with `reason` and nobody is asked. `withdrawn` names safety flags (read_only, idempotent, verify) that
-    the recorded tool has and today's does not: the stricter one counts.
+    the recorded tool has and today's does not: the stricter one counts. `expires_seconds` is how long an `ask` waits
+    for somebody, if not as long as the agent's limit says.
     """
 
     call_id: str
@@ -125,6 +126,7 @@ class Verdict(Value, frozen=True, kw_only=True):
     rule: str = ""
     withdrawn: tuple[str, ...] = ()
     error: str = ""
+    expires_seconds: float | None = None
 
 
 class PermissionDecision(Value, frozen=True, kw_only=True):

@@ -411,7 +411,7 @@ class World:
         if until is not None and until < self.now + 3600 and rng.random() < 0.4:
             self.now = until
             return alarms(self.run, self.spec, self.now)[0]
-        if rng.random() < 0.2 and (found := stuck(self.run, self.now + 500, self.spec.limits)) is not None:
+        if rng.random() < 0.2 and (found := stuck(self.run, self.now + 500, self.spec)) is not None:
             if found.cause != "no_progress":
                 self.now += 500
             return TimerFired(id=self.id(), time=self.now, kind="dwell")
@@ -577,5 +577,6 @@ def _some_spec(rng: random.Random) -> AgentSpec:
             queued_inputs=3,
             write_attempts=rng.choice((1, 2, 3)),
             approval_expiry_seconds=rng.choice((5.0, 600_000.0)),
+            external_seconds=rng.choice((None, 200.0, 600_000.0)),
         ),
     )

@@ -33,6 +33,7 @@ from geartrain.machine import (
     RunResumed,
     RunState,
     Step,
+    TimerFired,
     ToolStarted,
     alarms,
     decode_event,
@@ -44,6 +45,7 @@ from geartrain.machine import (
     possible,
     step,
     stuck,
+    waits_outside,
     wake_at,
 )
 from geartrain.machine._states import STOPPING
@@ -53,7 +55,7 @@ from geartrain.machine._table import WHILE_ENDING
 LIFTED_BY = {
     HoldKind.APPROVAL: (ApprovalDecided, ApprovalExpired, CallAnswered),
     HoldKind.IN_DOUBT: (CallSettled, CallAnswered),
-    HoldKind.INPUT: (InputReceived, CallAnswered),
+    HoldKind.INPUT: (InputReceived, CallAnswered, TimerFired),
     HoldKind.PAUSED: (RunResumed,),
     HoldKind.QUARANTINED: (RunResumed,),
     HoldKind.BUDGET: (BudgetRaised,),
@@ -285,18 +287,24 @@ def test_a_hold_is_lifted_by_its_own_event_only(seed: int) -> None:
             continue
         for hold in set(moved.before.holds) - set(moved.after.holds):
             assert isinstance(moved.event, LIFTED_BY[hold.kind])
-            if not isinstance(moved.event, InputReceived) and hold.call_id:
+            if not isinstance(moved.event, InputReceived | TimerFired) and hold.call_id:
                 assert moved.event.call_id == hold.call_id  # type: ignore[union-attr]
+
+
+def _outside(run: Run, world: World) -> bool:
+    spec = world.specs.get(run.spec)
+    return spec is not None and spec.limits.external_seconds is not None and waits_outside(run, spec)
 
 
 @in_many_worlds
 def test_only_time_in_which_the_run_was_active_counts(seed: int) -> None:
-    """P8: neither suspended time, nor time in which no process had the run; and no time goes backwards."""
+    """P8: neither time suspended or outside, nor time in which no process had the run; and no time goes backwards."""
     active = 0.0
-    for _, moved in walk(seed):
+    for world, moved in walk(seed):
         before, after = moved.before, moved.after
         assert after.updated_at >= before.updated_at
         counts = isinstance(moved.result, Step) and before.state not in _INACTIVE
+        counts = counts and not _outside(before, world)
         if counts and not isinstance(moved.event, (RunRecovered, ActorRestarted)):
             active += after.updated_at - before.updated_at
         assert after.active_seconds == active
@@ -363,7 +371,7 @@ def test_what_is_stuck_can_be_helped(seed: int) -> None:
         if run.state in ENDED:
             continue
         now = run.updated_at + 100_000.0
-        found = stuck(run, now, world.specs[run.spec].limits)
+        found = stuck(run, now, world.specs[run.spec])
         if found is None or found.cause == "no_progress":
             continue
         helps = world.help(run, now)

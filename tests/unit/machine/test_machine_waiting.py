@@ -152,7 +152,7 @@ def test_a_policy_that_does_not_answer_is_asked_again_under_another_key() -> Non
     bench.does(TimerFired, kind="dwell", time=9_999.0)
 
     assert bench.keys == ["t1.policy.a2"]
-    assert stuck(bench.run, 9_999.0, bench.spec.limits) is None
+    assert stuck(bench.run, 9_999.0, bench.spec) is None
 
 
 def test_a_summary_that_does_not_come_is_done_without() -> None:
@@ -188,7 +188,7 @@ def test_a_sub_agent_keeps_its_own_time() -> None:
     bench = reading("helper", sub_agents=(SubAgentSpec(name="helper"),))
 
     assert bench.refuses(TimerFired, kind="dwell", time=9_999.0) == "no wait is over its limit"
-    assert stuck(bench.run, 9_999.0, bench.spec.limits) is None
+    assert stuck(bench.run, 9_999.0, bench.spec) is None
 
 
 def test_a_call_that_is_overdue_while_the_model_is_consulted_is_given_up() -> None:
@@ -218,11 +218,11 @@ def test_a_call_that_is_overdue_while_the_model_is_consulted_is_given_up() -> No
 def test_a_run_that_does_not_move_says_why(build: Any, cause: str, about: str) -> None:
     bench = build()
 
-    found = stuck(bench.run, bench.now + 10_000, bench.spec.limits)
+    found = stuck(bench.run, bench.now + 10_000, bench.spec)
 
     assert found is not None
     assert (found.cause, found.about) == (cause, about)
-    assert stuck(bench.run, bench.now, bench.spec.limits) is None
+    assert stuck(bench.run, bench.now, bench.spec) is None
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_a_run_that_does_not_move_says_why(build: Any, cause: str, about: str) -
 def test_a_run_that_has_ended_or_waits_for_a_person_is_not_stuck(build: Any) -> None:
     bench = build()
 
-    assert stuck(bench.run, 10**9, bench.spec.limits) is None
+    assert stuck(bench.run, 10**9, bench.spec) is None
 
 
 @pytest.mark.parametrize(("said", "found"), [("", True), ("try something else", False)])
@@ -247,12 +247,12 @@ def test_the_same_calls_turn_after_turn_are_no_progress_until_somebody_says_some
         bench.replies("", 'look:{"a":1}', "look").verdicts("allow", "allow")
         bench.finishes(f"t{turn}.c1").finishes(f"t{turn}.c2")
 
-    stopped = stuck(bench.run, bench.now, bench.spec.limits)
+    stopped = stuck(bench.run, bench.now, bench.spec)
 
     assert (stopped is not None) is found
     assert stopped is None or (stopped.cause, stopped.about) == ("no_progress", "3 times in a row: look, look")
     bench.replies("", "write").verdicts("allow")
-    assert stuck(bench.run, bench.now, bench.spec.limits) is None or found
+    assert stuck(bench.run, bench.now, bench.spec) is None or found
 
 
 # -- outstanding
