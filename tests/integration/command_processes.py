@@ -133,7 +133,7 @@ if __name__ == "__main__":
     sys.path.pop(0)  # the folder of this file: the command would not have it
     # Imported for the processes that are forked from here.
     names = "rich.table structlog anyio._backends._asyncio anyio.to_thread geartrain.persistence.sqlite"
-    for name in [*names.split(), "geartrain.models._researcher", "geartrain.cli._show"]:
+    for name in [*names.split(), "geartrain.models._offline._researcher", "geartrain.cli._show"]:
         importlib.import_module(name)
     from geartrain.cli import main
 

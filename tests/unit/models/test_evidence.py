@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from geartrain.models._evidence import Finding, Kind, kind_of, rank
-from geartrain.models._observed import Seen
-from geartrain.models._question import analyse
-from geartrain.models._scope import body, definition_of, documented, enclosing
-from geartrain.models._standing import file_factor
-from geartrain.models._syntax import title_of
+from geartrain.models._offline._evidence import Finding, Kind, kind_of, rank
+from geartrain.models._offline._observed import Seen
+from geartrain.models._offline._question import analyse
+from geartrain.models._offline._scope import body, definition_of, documented, enclosing
+from geartrain.models._offline._standing import file_factor
+from geartrain.models._offline._syntax import title_of
 
 
 def seen(**files: str) -> Seen:

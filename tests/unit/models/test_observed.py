@@ -5,8 +5,8 @@ import json
 import pytest
 
 from geartrain.machine import Message, ResultStatus, ToolCall
-from geartrain.models._observed import Seen, newest_exchange, observe
-from geartrain.models._toolbox import Toolbox
+from geartrain.models._offline._observed import Seen, newest_exchange, observe
+from geartrain.models._offline._toolbox import Toolbox
 from geartrain.tools import file_tools
 
 BOX = Toolbox.of([tool.spec() for tool in file_tools])

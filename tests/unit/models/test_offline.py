@@ -9,7 +9,7 @@ import pytest
 
 from geartrain.machine import Message, ResultStatus, ToolSpec
 from geartrain.models import ModelRequest, OfflineModel
-from geartrain.models._researcher import decide
+from geartrain.models._offline._researcher import decide
 from geartrain.tools import file_tools, tool
 
 Write = Callable[[str, str], None]

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from geartrain.models._precise import counted, exact_definition, handling, said_to_be
-from geartrain.models._question import analyse
-from geartrain.models._standing import is_test
+from geartrain.models._offline._precise import counted, exact_definition, handling, said_to_be
+from geartrain.models._offline._question import analyse
+from geartrain.models._offline._standing import is_test
 
 Write = Callable[[str, str], None]
 

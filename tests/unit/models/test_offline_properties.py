@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from geartrain.machine import Message, ResultStatus, ToolCall
 from geartrain.models import ModelReply, ModelRequest
-from geartrain.models._researcher import decide
+from geartrain.models._offline._researcher import decide
 from geartrain.tools import file_tools
 
 SPECS = tuple(tool.spec() for tool in file_tools)

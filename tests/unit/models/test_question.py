@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geartrain.models._echo import echoes_of, repeats
-from geartrain.models._parts import PARTS_MAX, taken_apart
-from geartrain.models._question import QUESTION_CHARS_MAX, TERMS_MAX, Aim, analyse
+from geartrain.models._offline._echo import echoes_of, repeats
+from geartrain.models._offline._parts import PARTS_MAX, taken_apart
+from geartrain.models._offline._question import QUESTION_CHARS_MAX, TERMS_MAX, Aim, analyse
 
 
 @pytest.mark.parametrize(

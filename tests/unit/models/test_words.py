@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geartrain.models._words import forms, parts, related, search_root, stem
+from geartrain.models._offline._words import forms, parts, related, search_root, stem
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from geartrain.models._observed import Seen
-from geartrain.models._question import Question
-from geartrain.models._standing import is_prose
+from geartrain.models._offline._observed import Seen
+from geartrain.models._offline._question import Question
+from geartrain.models._offline._standing import is_prose
 
 _CITING: Final = re.compile(r"^\s*- `[^`\n]+:\d{1,7}`(?: \([^()]*(?:\([^()]*\))?[^()]*\))?: [`“]")
 _CITING_MIN: Final = 2

@@ -14,19 +14,19 @@ from itertools import chain, zip_longest
 from typing import Final
 
 from geartrain.machine import RequestedCall
-from geartrain.models._answer_default import defaults_of
-from geartrain.models._answer_handled import windows
-from geartrain.models._evidence import CAPITALS, Finding, Kind, rank, strength
-from geartrain.models._observed import Seen
-from geartrain.models._practice import TABLE, standing
-from geartrain.models._precise import DEFINES, counted, declared_value, exact_definition, handling, said_to_be
-from geartrain.models._question import Aim, Question, Term, found_as
-from geartrain.models._scope import definition_of
-from geartrain.models._standing import FRONT_FILES, file_factor, is_prose
-from geartrain.models._syntax import title_of
-from geartrain.models._toolbox import Role, Toolbox
-from geartrain.models._values import topics, value_files
-from geartrain.models._words import forms
+from geartrain.models._offline._answer_default import defaults_of
+from geartrain.models._offline._answer_handled import windows
+from geartrain.models._offline._evidence import CAPITALS, Finding, Kind, rank, strength
+from geartrain.models._offline._observed import Seen
+from geartrain.models._offline._practice import TABLE, standing
+from geartrain.models._offline._precise import DEFINES, counted, declared_value, exact_definition, handling, said_to_be
+from geartrain.models._offline._question import Aim, Question, Term, found_as
+from geartrain.models._offline._scope import definition_of
+from geartrain.models._offline._standing import FRONT_FILES, file_factor, is_prose
+from geartrain.models._offline._syntax import title_of
+from geartrain.models._offline._toolbox import Role, Toolbox
+from geartrain.models._offline._values import topics, value_files
+from geartrain.models._offline._words import forms
 
 CALLS_MAX: Final = 8
 STAGES: Final = 4

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from geartrain.models._observed import Seen
-from geartrain.models._question import Question
-from geartrain.models._quoting import Citation, Section, counted, excerpt, joined
-from geartrain.models._scope import documented, enclosing
-from geartrain.models._values import ValueLine, topics, value_files
+from geartrain.models._offline._observed import Seen
+from geartrain.models._offline._question import Question
+from geartrain.models._offline._quoting import Citation, Section, counted, excerpt, joined
+from geartrain.models._offline._scope import documented, enclosing
+from geartrain.models._offline._values import ValueLine, topics, value_files
 
 _FILES_MAX: Final = 3
 _BEST_FILE_MAX: Final = 8

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from geartrain.models._observed import Seen
-from geartrain.models._question import Question
-from geartrain.models._quoting import Citation, excerpt, sentence
-from geartrain.models._scope import documented, enclosing
-from geartrain.models._standing import is_prose
-from geartrain.models._syntax import is_definition
+from geartrain.models._offline._observed import Seen
+from geartrain.models._offline._question import Question
+from geartrain.models._offline._quoting import Citation, excerpt, sentence
+from geartrain.models._offline._scope import documented, enclosing
+from geartrain.models._offline._standing import is_prose
+from geartrain.models._offline._syntax import is_definition
 
 
 def citation(question: Question, seen: Seen, path: str, line: int, note: str = "") -> Citation:

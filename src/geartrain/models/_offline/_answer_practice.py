@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from geartrain.models._echo import repeats
-from geartrain.models._observed import Seen
-from geartrain.models._practice import TABLE, Practice, standing
-from geartrain.models._question import Question
-from geartrain.models._quoting import Citation, Section, excerpt, joined, some
-from geartrain.models._standing import is_prose
+from geartrain.models._offline._echo import repeats
+from geartrain.models._offline._observed import Seen
+from geartrain.models._offline._practice import TABLE, Practice, standing
+from geartrain.models._offline._question import Question
+from geartrain.models._offline._quoting import Citation, Section, excerpt, joined, some
+from geartrain.models._offline._standing import is_prose
 
 _SHOWN_MAX: Final = 6
 _PER_FILE_MAX: Final = 3

@@ -14,8 +14,8 @@ from itertools import takewhile
 from typing import Any, Final
 
 from geartrain.machine import Message, ResultStatus, ToolCall
-from geartrain.models._summary import is_summary
-from geartrain.models._toolbox import Role, Toolbox, argument
+from geartrain.models._offline._summary import is_summary
+from geartrain.models._offline._toolbox import Role, Toolbox, argument
 
 LINES_MAX: Final = 20_000
 LINE_CHARS_MAX: Final = 2_000

@@ -6,17 +6,17 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from geartrain.models._citing import citation
-from geartrain.models._echo import repeats
-from geartrain.models._evidence import SAYS_ITSELF, Kind, kind_of, strength
-from geartrain.models._observed import Seen
-from geartrain.models._precise import handled
-from geartrain.models._question import Question, Term
-from geartrain.models._quoting import Section, counted, joined
-from geartrain.models._scope import enclosing
-from geartrain.models._standing import file_factor, is_prose, is_test
-from geartrain.models._syntax import title_of
-from geartrain.models._words import forms
+from geartrain.models._offline._citing import citation
+from geartrain.models._offline._echo import repeats
+from geartrain.models._offline._evidence import SAYS_ITSELF, Kind, kind_of, strength
+from geartrain.models._offline._observed import Seen
+from geartrain.models._offline._precise import handled
+from geartrain.models._offline._question import Question, Term
+from geartrain.models._offline._quoting import Section, counted, joined
+from geartrain.models._offline._scope import enclosing
+from geartrain.models._offline._standing import file_factor, is_prose, is_test
+from geartrain.models._offline._syntax import title_of
+from geartrain.models._offline._words import forms
 
 FILES_MAX: Final = 5
 _PER_FILE_MAX: Final = 3

@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from geartrain.models._citing import citation
-from geartrain.models._echo import repeats
-from geartrain.models._evidence import Kind, kind_of
-from geartrain.models._observed import Seen
-from geartrain.models._question import Question
-from geartrain.models._quoting import Section, bare, counted, joined, sentence, some
-from geartrain.models._standing import FRONT_FILES, is_prose
+from geartrain.models._offline._citing import citation
+from geartrain.models._offline._echo import repeats
+from geartrain.models._offline._evidence import Kind, kind_of
+from geartrain.models._offline._observed import Seen
+from geartrain.models._offline._question import Question
+from geartrain.models._offline._quoting import Section, bare, counted, joined, sentence, some
+from geartrain.models._offline._standing import FRONT_FILES, is_prose
 
 CITATIONS_MAX: Final = 12
 

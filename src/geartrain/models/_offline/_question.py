@@ -11,7 +11,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Final
 
-from geartrain.models._words import american, parts, related, search_root, stem, word_set
+from geartrain.models._offline._words import american, parts, related, search_root, stem, word_set
 
 TERMS_MAX: Final = 12
 # More of a question than this is not read: a pasted log is no question.

@@ -12,22 +12,31 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
-from geartrain.models._answer_default import default_section
-from geartrain.models._answer_handled import handled_section
-from geartrain.models._answer_names import callers, exceptions
-from geartrain.models._answer_practice import practice_section
-from geartrain.models._answer_values import values_section
-from geartrain.models._answer_whole import about_file, contents, files, overview
-from geartrain.models._citing import by_file, citation
-from geartrain.models._evidence import AMOUNT, Finding, Kind, defines, rank, strength
-from geartrain.models._observed import Seen
-from geartrain.models._question import Aim, Question
-from geartrain.models._quoting import QUOTE_CHARS_MAX, Citation, Section, bare, counted, excerpt, joined, sentence
-from geartrain.models._scope import body, definition_of, documented
-from geartrain.models._sentences import sentence_at
-from geartrain.models._standing import file_factor, is_prose
-from geartrain.models._syntax import title_of
-from geartrain.models._words import forms
+from geartrain.models._offline._answer_default import default_section
+from geartrain.models._offline._answer_handled import handled_section
+from geartrain.models._offline._answer_names import callers, exceptions
+from geartrain.models._offline._answer_practice import practice_section
+from geartrain.models._offline._answer_values import values_section
+from geartrain.models._offline._answer_whole import about_file, contents, files, overview
+from geartrain.models._offline._citing import by_file, citation
+from geartrain.models._offline._evidence import AMOUNT, Finding, Kind, defines, rank, strength
+from geartrain.models._offline._observed import Seen
+from geartrain.models._offline._question import Aim, Question
+from geartrain.models._offline._quoting import (
+    QUOTE_CHARS_MAX,
+    Citation,
+    Section,
+    bare,
+    counted,
+    excerpt,
+    joined,
+    sentence,
+)
+from geartrain.models._offline._scope import body, definition_of, documented
+from geartrain.models._offline._sentences import sentence_at
+from geartrain.models._offline._standing import file_factor, is_prose
+from geartrain.models._offline._syntax import title_of
+from geartrain.models._offline._words import forms
 
 CITATIONS_MAX: Final = 10
 

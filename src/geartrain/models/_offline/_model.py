@@ -18,7 +18,7 @@ class OfflineModel:
     async def reply(self, request: ModelRequest, emit: Emit, /) -> ModelReply:
         """Return the next calls, or the answer. The same request gives the same reply; it never fails."""
         # Half a second of word lists and patterns that only a run of this model needs.
-        from geartrain.models._researcher import decide  # noqa: PLC0415
+        from geartrain.models._offline._researcher import decide  # noqa: PLC0415
 
         reply = decide(request)
         if reply.text:

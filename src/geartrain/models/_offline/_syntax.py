@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from geartrain.models._words import word_set
+from geartrain.models._offline._words import word_set
 
 _MODIFIERS: Final = (
     r"^\s*(?:(?:export|public|private|protected|internal|static|abstract|final|async|pub(?:\(\w+\))?|default|inline|"

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-from geartrain.models._question import Question
-from geartrain.models._standing import is_prose
+from geartrain.models._offline._question import Question
+from geartrain.models._offline._standing import is_prose
 
 QUOTE_CHARS_MAX: Final = 240
 

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from geartrain.models._echo import repeats
-from geartrain.models._evidence import SAYS_ITSELF, strength
-from geartrain.models._observed import Seen
-from geartrain.models._question import Question, Term
-from geartrain.models._scope import enclosing
-from geartrain.models._standing import file_factor, is_prose
-from geartrain.models._words import forms, stem, word_set
+from geartrain.models._offline._echo import repeats
+from geartrain.models._offline._evidence import SAYS_ITSELF, strength
+from geartrain.models._offline._observed import Seen
+from geartrain.models._offline._question import Question, Term
+from geartrain.models._offline._scope import enclosing
+from geartrain.models._offline._standing import file_factor, is_prose
+from geartrain.models._offline._words import forms, stem, word_set
 
 _NUMBER: Final = r"[-+]?(?:0[xX][\da-fA-F_]+|[\d_]*\.?\d[\d_]*(?:[eE][-+]?\d+)?)[uUlLfF]*"
 _LITERAL: Final = (

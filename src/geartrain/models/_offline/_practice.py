@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from geartrain.models._question import Aim
+from geartrain.models._offline._question import Aim
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from geartrain.models._observed import Seen
-from geartrain.models._syntax import is_definition, title_of
+from geartrain.models._offline._observed import Seen
+from geartrain.models._offline._syntax import is_definition, title_of
 
 _BODY_LINES_MAX: Final = 600
 _DOCUMENTED_WITHIN: Final = 14

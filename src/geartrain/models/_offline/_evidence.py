@@ -15,14 +15,14 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from geartrain.models._echo import repeats
-from geartrain.models._fences import fenced
-from geartrain.models._observed import Seen
-from geartrain.models._precise import said_to_be
-from geartrain.models._question import Aim, Question, Term
-from geartrain.models._standing import about_tests, file_factor, is_prose, is_test
-from geartrain.models._syntax import is_definition, title_of
-from geartrain.models._words import forms, parts, stem
+from geartrain.models._offline._echo import repeats
+from geartrain.models._offline._fences import fenced
+from geartrain.models._offline._observed import Seen
+from geartrain.models._offline._precise import said_to_be
+from geartrain.models._offline._question import Aim, Question, Term
+from geartrain.models._offline._standing import about_tests, file_factor, is_prose, is_test
+from geartrain.models._offline._syntax import is_definition, title_of
+from geartrain.models._offline._words import forms, parts, stem
 
 # A name of more words is a sentence, as tests have them: it says what is so, and defines nothing that was asked for.
 NAME_WORDS_MAX: Final = 6

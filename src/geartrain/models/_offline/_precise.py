@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from geartrain.models._question import Aim, Question, Term, found_as
+from geartrain.models._offline._question import Aim, Question, Term, found_as
 
 DEFINES: Final = (
     r"\b(?:def|class|func|function|fn|struct|enum|interface|trait|type|impl|module|macro_rules!|#define)\s+"

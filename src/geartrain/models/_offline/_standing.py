@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from geartrain.models._question import Aim, Question
-from geartrain.models._words import forms, word_set
+from geartrain.models._offline._question import Aim, Question
+from geartrain.models._offline._words import forms, word_set
 
 _TEST_FILE: Final = re.compile(
     r"(?:^|/)(?:tests?|spec|__tests__|e2e|fixtures?|testdata|chaos|conformance)/|"

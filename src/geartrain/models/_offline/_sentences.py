@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from geartrain.models._evidence import strength
-from geartrain.models._question import Term
-from geartrain.models._words import forms
+from geartrain.models._offline._evidence import strength
+from geartrain.models._offline._question import Term
+from geartrain.models._offline._words import forms
 
 SENTENCE_CHARS_MAX: Final = 320
 _LINES_MAX: Final = 6

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from geartrain.models._citing import by_file, citation
-from geartrain.models._observed import Seen
-from geartrain.models._question import Aim, Question
-from geartrain.models._quoting import Section, joined
-from geartrain.models._scope import body, definition_of, enclosing
-from geartrain.models._standing import file_factor, is_prose
-from geartrain.models._values import CENTRAL, named_values
-from geartrain.models._words import forms, parts, stem
+from geartrain.models._offline._citing import by_file, citation
+from geartrain.models._offline._observed import Seen
+from geartrain.models._offline._question import Aim, Question
+from geartrain.models._offline._quoting import Section, joined
+from geartrain.models._offline._scope import body, definition_of, enclosing
+from geartrain.models._offline._standing import file_factor, is_prose
+from geartrain.models._offline._values import CENTRAL, named_values
+from geartrain.models._offline._words import forms, parts, stem
 
 _FACTOR_MIN: Final = 0.3
 _ELSEWHERE_MAX: Final = 3

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from geartrain.machine import RequestedCall, ToolSpec
-from geartrain.models._observed import Made
-from geartrain.models._question import Question
-from geartrain.models._toolbox import Toolbox, properties_of, required_of
-from geartrain.models._words import forms, parts, related, stem, word_set
+from geartrain.models._offline._observed import Made
+from geartrain.models._offline._question import Question
+from geartrain.models._offline._toolbox import Toolbox, properties_of, required_of
+from geartrain.models._offline._words import forms, parts, related, stem, word_set
 
 _RESULT_CHARS_MAX: Final = 2_000
 

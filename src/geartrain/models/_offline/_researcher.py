@@ -16,19 +16,19 @@ from typing import Final
 import msgspec
 
 from geartrain.machine import RequestedCall, ResultStatus, Usage
-from geartrain.models._echo import echoes_of
-from geartrain.models._observed import Exchange, Made, Seen, arguments_of, newest_exchange, observe
-from geartrain.models._other_tools import calls_of_others, said_by_others
-from geartrain.models._own_reports import forget_reports
-from geartrain.models._parts import as_heading, taken_apart
+from geartrain.models._offline._echo import echoes_of
+from geartrain.models._offline._observed import Exchange, Made, Seen, arguments_of, newest_exchange, observe
+from geartrain.models._offline._other_tools import calls_of_others, said_by_others
+from geartrain.models._offline._own_reports import forget_reports
+from geartrain.models._offline._parts import as_heading, taken_apart
+from geartrain.models._offline._question import Question, analyse
+from geartrain.models._offline._quoting import joined, rendered
+from geartrain.models._offline._report import section_for
+from geartrain.models._offline._research import STAGES, next_calls
+from geartrain.models._offline._shaped import shaped
+from geartrain.models._offline._summary import summary_of
+from geartrain.models._offline._toolbox import Role, Toolbox, argument
 from geartrain.models._protocol import ModelReply, ModelRequest
-from geartrain.models._question import Question, analyse
-from geartrain.models._quoting import joined, rendered
-from geartrain.models._report import section_for
-from geartrain.models._research import STAGES, next_calls
-from geartrain.models._shaped import shaped
-from geartrain.models._summary import summary_of
-from geartrain.models._toolbox import Role, Toolbox, argument
 
 # A late question still gets its searches and its reads.
 _ROUNDS_FOR_A_LATE_QUESTION: Final = 2

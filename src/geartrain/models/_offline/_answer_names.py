@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from geartrain.models._citing import by_file, citation
-from geartrain.models._evidence import Kind, kind_of
-from geartrain.models._observed import Seen
-from geartrain.models._question import Question
-from geartrain.models._quoting import Section, joined
-from geartrain.models._scope import body, definition_of
-from geartrain.models._standing import file_factor
-from geartrain.models._syntax import is_definition, title_of
+from geartrain.models._offline._citing import by_file, citation
+from geartrain.models._offline._evidence import Kind, kind_of
+from geartrain.models._offline._observed import Seen
+from geartrain.models._offline._question import Question
+from geartrain.models._offline._quoting import Section, joined
+from geartrain.models._offline._scope import body, definition_of
+from geartrain.models._offline._standing import file_factor
+from geartrain.models._offline._syntax import is_definition, title_of
 
 CITATIONS_MAX: Final = 12
 EXCEPTION_CLASS: Final = re.compile(r"^\s*(?:export )?class\s+\w+\s*(?:\(|extends ).*(?:Error|Exception|Warning)\b")
