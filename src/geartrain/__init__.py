@@ -4,7 +4,7 @@ from geartrain.errors import GeartrainError, InternalError, ResourceError, Usage
 from geartrain.limits import UNLIMITED, Limits
 from geartrain.machine import Budget, RunState, Usage
 from geartrain.models import OfflineModel, ScriptedModel
-from geartrain.runtime import Agent, Allow, Ask, Deny, RunHandle, Runtime, RunView, open_reader
+from geartrain.runtime import Agent, Allow, Ask, Change, Deny, Rule, Rules, RunHandle, Runtime, RunView, open_reader
 from geartrain.tools import ToolContext, tool
 
 __version__ = "0.1.0"
@@ -15,12 +15,15 @@ __all__ = [
     "Allow",
     "Ask",
     "Budget",
+    "Change",
     "Deny",
     "GeartrainError",
     "InternalError",
     "Limits",
     "OfflineModel",
     "ResourceError",
+    "Rule",
+    "Rules",
     "RunHandle",
     "RunState",
     "RunView",

@@ -79,8 +79,20 @@ def _evaluated(payload: Payload) -> str:
     problem = f" [{payload['error']}]" if payload.get("error") else ""
     again = ", asked again after the approval" if payload.get("approved_before") else ""
     withdrawn = f", no longer {', '.join(payload['withdrawn'])}" if payload.get("withdrawn") else ""
-    verdict = f"policy says {payload['verdict']} to {payload['call_id']} {payload.get('tool', '')}"
+    who = f"guardrail {payload['guard']}" if payload.get("guard") else f"policy{_rule(payload)}"
+    verdict = f"{who} says {payload['verdict']} to {payload['call_id']} {payload.get('tool', '')}"
     return one_line(f"{verdict}{again}{withdrawn}{reason}{problem}", _WIDE)
+
+
+def _rule(payload: Payload) -> str:
+    return f" ({payload['rule']})" if payload.get("rule") else ""
+
+
+def _guardrail(payload: Payload) -> str:
+    reason = f": {payload['reason']}" if payload.get("reason") else ""
+    problem = f" [{payload['error']}]" if payload.get("error") else ""
+    about = f"guardrail {payload['guard']}: {payload['verdict']} {payload['call_id']} {payload.get('tool', '')}"
+    return one_line(f"{about}{reason}{problem}", _WIDE)
 
 
 def _approval_wanted(payload: Payload) -> str:
@@ -149,6 +161,7 @@ _LINES: Final[Mapping[str, Callable[[Payload], str]]] = MappingProxyType(
         "llm_call_finished": _model_replied,
         "tool_call_requested": _requested,
         "permission_evaluated": _evaluated,
+        "guardrail": _guardrail,
         "approval_requested": _approval_wanted,
         "approval_decided": _approval_decided,
         "tool_call_started": _tool_started,

@@ -81,7 +81,7 @@ def on_permissions(draft: Draft, event: PermissionsEvaluated) -> None:
     for call in draft.run.calls:
         verdict = verdicts.get(call.id)
         if verdict is not None and draft.run.ending is None:
-            _apply(draft, _stricter(draft, call, verdict), verdict)
+            _apply(draft, _changed(draft, _stricter(draft, call, verdict), verdict), verdict)
     _moved(draft)
 
 
@@ -91,11 +91,29 @@ def _stricter(draft: Draft, call: Call, verdict: Verdict) -> Call:
     return draft.set_call(call, **lost) if lost else call
 
 
+def _changed(draft: Draft, call: Call, verdict: Verdict) -> Call:
+    """Give a call the arguments that a guardrail has changed; an approval given for other ones no longer counts."""
+    if verdict.arguments is None or call.doubted:
+        return call
+    changed = digest(verdict.arguments.encode("utf-8", "surrogatepass"))
+    return draft.set_call(call, arguments=verdict.arguments, arguments_digest=changed, approved=False)
+
+
+def _decider(verdict: Verdict) -> str:
+    if verdict.guard:
+        return brief(f"guardrail:{verdict.guard}")
+    return brief(f"policy:{verdict.rule}" if verdict.rule else "policy")
+
+
 def _apply(draft: Draft, call: Call, verdict: Verdict) -> None:
-    by = brief(f"policy:{verdict.rule}" if verdict.rule else "policy")
+    by = _decider(verdict)
     if call.doubted and not call.idempotent:
         # It was to run again under its key, and today's tool keeps no keys any more.
         leave_in_doubt(draft, call, "cannot be run again: the tool is no longer idempotent")
+        return
+    if call.doubted and verdict.arguments is not None:
+        # Its earlier attempt, which may have done it, had these arguments: under their key others must not run.
+        leave_in_doubt(draft, call, "cannot be run again: its arguments would be changed")
         return
     match verdict.verdict:
         case "allow":
@@ -119,7 +137,7 @@ def _apply(draft: Draft, call: Call, verdict: Verdict) -> None:
         case _:
             _record(draft, call, "ask", by, verdict.reason)
             expires_at = draft.now + (verdict.expires_seconds or draft.spec.limits.approval_expiry_seconds)
-            reason = brief(verdict.reason or verdict.error)
+            reason = brief("; ".join(filter(None, (verdict.reason, verdict.error))))
             draft.set_call(call, status=ASKED, expires_at=expires_at, reason=reason)
             draft.hold(HoldKind.APPROVAL, call.id, reason)
 

@@ -33,6 +33,7 @@ EDGES: dict[RunState, tuple[RunState, ...]] = {
     RunState.MODEL_THINKING: (
         RunState.DECIDE_ACTION,
         RunState.EXECUTE_TOOL,
+        RunState.OBSERVE,
         RunState.COMPACT_OR_SAVE,
         RunState.SUSPENDED,
         RunState.FAILED,

@@ -111,13 +111,24 @@ class CallResult(Value, frozen=True, kw_only=True):
     by: str = ""
 
 
+class GuardVerdict(Value, frozen=True, kw_only=True):
+    """What one guardrail said about a call, when it did not plainly allow it."""
+
+    guard: str
+    verdict: Literal["allow", "deny", "ask", "change"]
+    reason: str = ""
+    error: str = ""
+
+
 class Verdict(Value, frozen=True, kw_only=True):
-    """What the policy said about one call.
+    """What the guardrails and the policy said about one call, together.
 
     `invalid` means that the arguments do not fit the tool (or that there is no such tool any more): the call
     fails with `reason` and nobody is asked. `withdrawn` names safety flags (read_only, idempotent, verify) that
     the recorded tool has and today's does not: the stricter one counts. `expires_seconds` is how long an `ask` waits
-    for somebody, if not as long as the agent's limit says.
+    for somebody, if not as long as the agent's limit says. `arguments`, if given, replace the call's own. `guard` is
+    the guardrail that decided (else it was the policy, by its `rule`); `guards` are the guardrails that did not plainly
+    allow.
     """
 
     call_id: str
@@ -127,6 +138,9 @@ class Verdict(Value, frozen=True, kw_only=True):
     withdrawn: tuple[str, ...] = ()
     error: str = ""
     expires_seconds: float | None = None
+    arguments: str | None = None
+    guard: str = ""
+    guards: tuple[GuardVerdict, ...] = ()
 
 
 class PermissionDecision(Value, frozen=True, kw_only=True):

@@ -8,15 +8,19 @@ from geartrain.runtime._hub import ObserverStatistics, Watch, log_records
 from geartrain.runtime._policy import (
     Allow,
     Ask,
+    Change,
     Decision,
     Deny,
     Policy,
     PolicyCall,
     RunView,
+    TextGuardrail,
+    ToolGuardrail,
     default_policy,
 )
 from geartrain.runtime._reader import RunReader, open_reader
 from geartrain.runtime._reading import JournalEntry, OpenCall, ReplayReport, RunSnapshot, RunSummary
+from geartrain.runtime._rules import Predicate, Rule, Rules, argument_below, argument_equals, argument_matches
 from geartrain.runtime._runtime import Runtime, RuntimeStatistics
 
 __all__ = [
@@ -24,6 +28,7 @@ __all__ = [
     "Allow",
     "Ask",
     "CallOutcome",
+    "Change",
     "Decision",
     "Deny",
     "Executor",
@@ -33,7 +38,10 @@ __all__ = [
     "OpenCall",
     "Policy",
     "PolicyCall",
+    "Predicate",
     "ReplayReport",
+    "Rule",
+    "Rules",
     "RunHandle",
     "RunReader",
     "RunSnapshot",
@@ -41,7 +49,12 @@ __all__ = [
     "RunView",
     "Runtime",
     "RuntimeStatistics",
+    "TextGuardrail",
+    "ToolGuardrail",
     "Watch",
+    "argument_below",
+    "argument_equals",
+    "argument_matches",
     "current_run",
     "default_policy",
     "log_records",

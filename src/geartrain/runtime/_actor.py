@@ -65,9 +65,9 @@ from geartrain.persistence import (
 )
 from geartrain.runtime._edge import clean_text
 from geartrain.runtime._entry import Moved, entry_of, head_of, stored
+from geartrain.runtime._judging import PendingVerdicts, ask_policy
 from geartrain.runtime._log import log, plain_traceback
 from geartrain.runtime._node import Node
-from geartrain.runtime._policy import PendingVerdicts, ask_policy
 from geartrain.tools import error_text
 
 # Outside events remembered by a loaded run, so that a delivery repeated at once is known without asking the store.
@@ -264,7 +264,7 @@ class RunActor:
         agent = self.node.agents[run.agent].agent
         recorded = {tool.name: tool for tool in self.specs[run.spec].tools}
         calls = tuple(call for call in run.calls if call.id in command.call_ids)
-        pending = ask_policy(self.node.policy, agent, run, calls, recorded)
+        pending = ask_policy(self.node.policy, agent, run, calls, recorded, limits=self.node.limits)
         if not pending.complete:
             self._drop_pending()  # of an evaluation that nobody wants any more
             self.pending_verdicts[command.key] = pending

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, TypeVar
 
 from geartrain.errors import FormatUnknown, InvalidValue
 from geartrain.limits import UNLIMITED, Limits, Unlimited
@@ -19,7 +19,10 @@ from geartrain.machine import (
 )
 from geartrain.models import Model, find_model
 from geartrain.runtime._edge import clean_text
+from geartrain.runtime._policy import ToolGuardrail
 from geartrain.tools import Tool
+
+T = TypeVar("T")
 
 
 class Agent:
@@ -29,6 +32,9 @@ class Agent:
     ends the run ("fail") or is told to the model ("tell"). `on_budget` says what a reached limit does: "fail" ends
     the run, "wrap_up" gives one last turn without tools, "suspend" waits until somebody raises the budget.
     `stop_when` adds conditions of your own to those of the budget. `window` bounds what a model call sees.
+
+    `tool_guardrails` are asked about each call of a tool, in order and before the runtime's policy, like a policy: each
+    may `Allow`, `Deny`, `Ask`, or `Change` the arguments. The strictest verdict wins.
 
     Raises:
         InvalidValue: The name is empty or too long, the model or a tool is none, or two tools have one name.
@@ -44,6 +50,7 @@ class Agent:
         "on_budget",
         "on_denied",
         "stop_when",
+        "tool_guardrails",
         "tools",
         "window",
     )
@@ -61,6 +68,7 @@ class Agent:
         on_budget: Literal["fail", "wrap_up", "suspend"] = "fail",
         max_output_tokens: int | Unlimited = UNLIMITED,
         window: ContextRules | None = None,
+        tool_guardrails: Sequence[ToolGuardrail] = (),
     ) -> None:
         if not name or len(name) > 200 or not name.isprintable():
             raise InvalidValue("an agent's name", "1 to 200 printable characters", name)
@@ -82,6 +90,7 @@ class Agent:
         self.on_budget = on_budget
         self.max_output_tokens = max_output_tokens
         self.window = window
+        self.tool_guardrails = _functions(f"the tool guardrails of agent {name!r}", tool_guardrails)
 
     def spec(self, limits: Limits) -> AgentSpec:
         """Return this agent as data, with the part of *limits* that the step keeps."""
@@ -104,6 +113,12 @@ class Agent:
             context=window,
             limits=StepLimits.of(limits),
         )
+
+
+def _functions(what: str, given: Sequence[T]) -> tuple[T, ...]:
+    if isinstance(given, str) or callable(given) or not all(callable(each) for each in given):
+        raise InvalidValue(what, "a list of functions", given)
+    return tuple(given)
 
 
 class RegisteredAgent:

@@ -18,8 +18,8 @@ from geartrain.machine import (
 from geartrain.models import ContextTooLong, Model, backoff_seconds, is_retryable
 from geartrain.runtime._edge import clean_text, replied, usable_usage
 from geartrain.runtime._effect import Effect, Registry
+from geartrain.runtime._judging import PendingVerdicts, ask_about
 from geartrain.runtime._node import RunAtWork
-from geartrain.runtime._policy import PendingVerdicts, ask_about
 from geartrain.runtime._requests import model_request, summary_request
 from geartrain.runtime._tasks import End, Ended
 from geartrain.tools import error_text
@@ -150,9 +150,11 @@ class PolicyEffect(Effect):
             actor.ask_policy_again(self.command)
             return
         self._pending = pending
-        seconds = self.node.limits.policy_seconds
-        work = self.effects.executor.evaluate(self.command, pending.waiting(seconds))
-        self.spawn(work, seconds * (len(self.command.call_ids) + 1))
+        limits = self.node.limits
+        # All of them together end before the run would take their answers for lost.
+        seconds, total = limits.policy_seconds, limits.policy_seconds + limits.dwell_seconds / 2
+        work = self.effects.executor.evaluate(self.command, pending.waiting(seconds, total))
+        self.spawn(work, total + limits.dwell_seconds / 4)
 
     def finished(self, *, reconcile: bool = True) -> None:
         """Leave the registry, and let go of what policies still owe."""

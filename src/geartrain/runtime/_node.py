@@ -18,8 +18,9 @@ from geartrain.persistence import Claim, Journal
 from geartrain.runtime._agent import RegisteredAgent
 from geartrain.runtime._attempts import Attempts
 from geartrain.runtime._hub import Hub
+from geartrain.runtime._judging import PendingVerdicts
 from geartrain.runtime._log import log
-from geartrain.runtime._policy import PendingVerdicts, Policy
+from geartrain.runtime._policy import Policy
 from geartrain.runtime._tasks import EffectTasks
 from geartrain.tools import Pool, ThreadPool
 

@@ -17,6 +17,7 @@ from geartrain.machine import (
     CompactionFailed,
     ContextCompacted,
     Event,
+    GuardVerdict,
     HandedOff,
     InputReceived,
     ModelFailed,
@@ -27,6 +28,7 @@ from geartrain.machine import (
     ToolFinished,
     ToolStarted,
     TurnTaken,
+    Verdict,
     WriteInDoubt,
     estimate_tokens,
 )
@@ -225,14 +227,33 @@ def _permissions(event: PermissionsEvaluated, before: Run, after: Run) -> Iterat
         if call is not None:
             payload["tool"] = call.tool
             payload["approved_before"] = call.status is CallStatus.APPROVED
+        if verdict.rule:
+            payload["rule"] = verdict.rule
+        if verdict.guard:
+            payload["guard"] = verdict.guard
         if verdict.error:
             payload["error"] = verdict.error
         if verdict.withdrawn:
             payload["withdrawn"] = list(verdict.withdrawn)
+        if verdict.arguments is not None:
+            payload["arguments"] = _short(verdict.arguments)
+        for guard in verdict.guards:
+            yield "guardrail", _guardrail(guard, verdict, call)
         yield "permission_evaluated", payload
         changed = after.call(verdict.call_id)
         if changed is not None and changed.result is not None and call is not None and call.result is None:
             yield "tool_call_finished", _call_finished(changed)
+
+
+def _guardrail(guard: GuardVerdict, verdict: Verdict, call: Call | None) -> Payload:
+    payload: Payload = {"call_id": verdict.call_id, "guard": guard.guard, "verdict": guard.verdict}
+    if call is not None:
+        payload["tool"] = call.tool
+    if guard.reason:
+        payload["reason"] = guard.reason
+    if guard.error:
+        payload["error"] = guard.error
+    return payload
 
 
 def _decided(event: ApprovalDecided, before: Run, _after: Run) -> Iterator[tuple[str, Payload]]:

@@ -346,6 +346,7 @@ class World:
                 reason="because",
                 rule=rng.choice(("", "rule 1")),
                 withdrawn=withdrawn,
+                arguments=rng.choice(ARGUMENTS[:3]) if rng.random() < 0.05 else None,
             )
             for call_id in asked
         )
