@@ -62,7 +62,13 @@ LIFTED_BY = {
 }
 
 # Worlds that take the rarest edges, so that the search is short. When the worlds change it is only longer.
-RARE = (1128, 588, 2326, 79, 184, 1008, 1192, 3723, 17, 18, 97, 99, 118, 248, 488, 578)
+RARE = (588, 2326, 79, 184, 1008, 1192, 3723, 17, 18, 97, 99, 118, 248, 488, 578)
+
+
+# What only one world in tens of thousands does is done by hand, in the test of that name.
+BY_HAND = {
+    (RunState.MODEL_THINKING, RunState.OBSERVE): "test_a_model_and_a_call_lost_at_once_when_that_uses_the_budget_up"
+}
 
 
 def _effects(run: Run) -> set[str]:
@@ -329,7 +335,7 @@ def _check_path(moved: Moved) -> set[tuple[RunState, RunState]]:
 
 def test_every_edge_that_is_drawn_is_taken_by_some_run() -> None:
     drawn = {(before, after) for before, afters in EDGES.items() for after in afters}
-    taken: set[tuple[RunState, RunState]] = set()
+    taken = set(BY_HAND)
     for seed in (*RARE, *range(4_000)):
         for _, moved in walk(seed):
             if isinstance(moved.result, Step):

@@ -184,6 +184,20 @@ def test_a_write_in_doubt_whose_next_attempt_never_starts_stays_in_doubt() -> No
     assert bench.does(TimerFired, kind="dwell", time=9_999.0).holds == ["in_doubt(t1.c1)"]
 
 
+def test_a_model_and_a_call_lost_at_once_when_that_uses_the_budget_up() -> None:
+    """The run is held, and what its calls brought is merged meanwhile: MODEL_THINKING → OBSERVE."""
+    budget = Budget(max_tokens=40, max_seconds=UNLIMITED)
+    bench = Bench(consult="each_result", on_budget="suspend", budget=budget, instructions="long " * 20).starts()
+    bench.replies("", "look", "look").verdicts("allow", "allow").finishes("t1.c1")
+    assert bench.run.state == "MODEL_THINKING"
+
+    bench.does(TimerFired, kind="dwell", time=bench.now + 10_000)
+
+    assert bench.path == ("OBSERVE", "COMPACT_OR_SAVE", "SUSPENDED")
+    assert bench.holds == ["budget"]
+    assert bench.results == [("t1.c1", "ok"), ("t1.c2", "timed_out")]
+
+
 def test_a_sub_agent_keeps_its_own_time() -> None:
     bench = reading("helper", sub_agents=(SubAgentSpec(name="helper"),))
 
