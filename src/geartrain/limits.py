@@ -39,6 +39,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     context_provider_seconds: float = 5.0
     dwell_seconds: float = 30.0
     grace_seconds: float = 5.0
+    hook_seconds: float = 30.0
     approval_expiry_seconds: float = 7 * 86_400.0
     external_seconds: float = 7 * 86_400.0
 

@@ -50,7 +50,7 @@ from geartrain.machine._events import (
 )
 from geartrain.machine._fold import Difference, fold, join_path, split_path
 from geartrain.machine._moves import HANDOFF_PREFIX
-from geartrain.machine._outside import EXTERNAL, awaits_answer, awaits_reply, rests, waits_outside
+from geartrain.machine._outside import EXTERNAL, awaits_answer, awaits_reply, is_outside, rests, waits_outside
 from geartrain.machine._outstanding import alarms, outstanding, wake_at
 from geartrain.machine._run import Call, Run
 from geartrain.machine._spec import (
@@ -234,6 +234,7 @@ __all__ = [
     "event_from_json",
     "fold",
     "groups",
+    "is_outside",
     "join_path",
     "outstanding",
     "page",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from geartrain.machine._commands import CallModel, Command, RunCall
 from geartrain.machine._run import Call, Run
 from geartrain.machine._spec import AgentSpec
 from geartrain.machine._states import ENDED, IN_PROGRESS, RUNNING, STARTED, STOPPING, UNDECIDED, RunState
@@ -26,6 +27,17 @@ def awaits_reply(run: Run, spec: AgentSpec) -> bool:
 def awaits_answer(call: Call) -> bool:
     """Whether somebody outside is to answer this call: it is open, and no tool of ours runs for it."""
     return call.external and (call.status is RUNNING or call.status is STARTED)
+
+
+def is_outside(command: Command, spec: AgentSpec) -> bool:
+    """Whether somebody outside carries *command* out, so that there is nothing to do for it here."""
+    match command:
+        case RunCall():
+            return command.external and command.mode == "run"
+        case CallModel():
+            return spec.model == EXTERNAL
+        case _:
+            return False
 
 
 def starts_outside(call: Call, spec: AgentSpec) -> bool:

@@ -1,5 +1,6 @@
 """Model clients behind one protocol."""
 
+from geartrain.models._external import ExternalModel
 from geartrain.models._offline import OfflineModel
 from geartrain.models._protocol import (
     ContextTooLong,
@@ -20,6 +21,7 @@ __all__ = [
     "Delay",
     "Emit",
     "Entry",
+    "ExternalModel",
     "Model",
     "ModelNotFound",
     "ModelRejected",

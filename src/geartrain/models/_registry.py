@@ -8,10 +8,13 @@ from types import MappingProxyType
 from typing import Final
 
 from geartrain.errors import UsageError
+from geartrain.models._external import ExternalModel
 from geartrain.models._offline import OfflineModel
 from geartrain.models._protocol import Model
 
-BUILT_IN: Final[Mapping[str, Callable[[], Model]]] = MappingProxyType({"offline": OfflineModel})
+BUILT_IN: Final[Mapping[str, Callable[[], Model]]] = MappingProxyType(
+    {"external": ExternalModel, "offline": OfflineModel}
+)
 
 
 @dataclass(eq=False)

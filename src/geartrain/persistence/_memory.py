@@ -6,7 +6,7 @@ It forgets everything when the process ends. Every other store is compared with 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -223,7 +223,7 @@ class MemoryJournal:
         parent: str | None = None,
         root: str | None = None,
         live: bool | None = None,
-        held: str | None = None,
+        held: Collection[str] = (),
         marked: bool | None = None,
     ) -> Sequence[RunRow]:
         """Return runs newest first, beginning behind the cursor *after*; see `Journal.list`."""
@@ -235,7 +235,7 @@ class MemoryJournal:
             if (after is None or (-run.head.created_at, run_id) > (-after[0], after[1]))
             and (not states or run.head.state in states)
             and all(value is None or getattr(run.head, name) == value for name, value in wanted.items())
-            and (held is None or held in map(hold_kind, run.head.holds))
+            and (not held or not set(held).isdisjoint(map(hold_kind, run.head.holds)))
             and (marked is None or (run_id in self._marks) == marked)
         ]
         rows.sort(key=lambda row: (-row.head.created_at, row.run_id))

@@ -7,7 +7,7 @@ The journal knows no states and no events: it keeps names, versions and bytes. A
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -240,13 +240,13 @@ class Journal(Protocol):
         parent: str | None = None,
         root: str | None = None,
         live: bool | None = None,
-        held: str | None = None,
+        held: Collection[str] = (),
         marked: bool | None = None,
     ) -> Sequence[RunRow]:
         """Return runs newest first (by creation, then id), beginning behind the cursor *after*.
 
-        The cursor of the next page is `(created_at, run_id)` of the last row. *held* filters by the kind of a hold
-        (the part before its bracket).
+        The cursor of the next page is `(created_at, run_id)` of the last row. *held* keeps runs with a hold of one of
+        these kinds (the part before its bracket).
         """
         ...
 

@@ -19,7 +19,7 @@ from geartrain.errors import (
     RuntimeClosed,
 )
 from geartrain.limits import Limits
-from geartrain.machine import ENDED, PUBLIC_EVENTS, CancelRequested, Event, Run, RunState, event_digest
+from geartrain.machine import ENDED, PUBLIC_EVENTS, AgentSpec, CancelRequested, Event, Run, event_digest, rests
 from geartrain.persistence import StoredEvent
 from geartrain.runtime._actor import Delivery, lane_of
 from geartrain.runtime._edge import checked_event
@@ -114,14 +114,14 @@ class RunAccess:
         node = self._host.node
         actor = node.actors.get(run_id)
         if actor is not None and actor.run.seq:
-            return RunSnapshot.of(actor.run)
+            return RunSnapshot.of(actor.run, actor.specs[actor.run.spec])
         return await snapshot_of(node.journal, run_id)
 
     async def wait_until(self, run_id: str, *, at_rest: bool) -> RunSnapshot:
         """Wait until a run has ended (or rests); see `RunHandle`."""
         node = self._host.node
-        reached = _at_rest if at_rest else _ended
-        future: asyncio.Future[Run] = asyncio.get_running_loop().create_future()
+        reached = rests if at_rest else _ended
+        future: asyncio.Future[RunSnapshot] = asyncio.get_running_loop().create_future()
         node.waiters.setdefault(run_id, []).append((reached, future))
         try:
             actor = node.actors.get(run_id)
@@ -134,16 +134,18 @@ class RunAccess:
                     actor = await self._host.residents.actor(run_id)  # nobody else moves it
                 if actor is None:
                     snapshot = await snapshot_of(node.journal, run_id)
-                    if snapshot.ended or (at_rest and snapshot.state == RunState.SUSPENDED):
+                    if snapshot.ended or (at_rest and snapshot.at_rest):
                         return snapshot
-            if actor is not None and actor.run.seq and reached(actor.run):
-                return RunSnapshot.of(actor.run)
-            return RunSnapshot.of(await future)
+            if actor is not None and actor.run.seq:
+                spec = actor.specs[actor.run.spec]
+                if reached(actor.run, spec):
+                    return RunSnapshot.of(actor.run, spec)
+            return await future
         finally:
             future.cancel()
             self._forget_waiter(node, run_id, future)
 
-    def _forget_waiter(self, node: Node, run_id: str, future: asyncio.Future[Run]) -> None:
+    def _forget_waiter(self, node: Node, run_id: str, future: asyncio.Future[RunSnapshot]) -> None:
         left = [waiter for waiter in node.waiters.get(run_id, ()) if waiter[1] is not future]
         if left:
             node.waiters[run_id] = left
@@ -210,9 +212,5 @@ def _from_user(run_id: str, event: Event, limits: Limits) -> Event:
     return msgspec.structs.replace(checked, source="user", **code)
 
 
-def _ended(run: Run) -> bool:
+def _ended(run: Run, _spec: AgentSpec) -> bool:
     return run.state in ENDED
-
-
-def _at_rest(run: Run) -> bool:
-    return run.state in ENDED or run.state is RunState.SUSPENDED

@@ -46,11 +46,11 @@ from geartrain.machine import (
     RunRecovered,
     RunResumed,
     RunStarted,
-    RunState,
     Step,
     SubAgentEnded,
     TurnTaken,
     event_digest,
+    rests,
     step,
 )
 from geartrain.mailbox import Lane
@@ -148,7 +148,7 @@ class RunActor:
     @property
     def at_rest(self) -> bool:
         """Whether the run waits for somebody, or is over, or was never stored."""
-        return self.run.seq == 0 or self.run.state is RunState.SUSPENDED or self.run.state in ENDED
+        return self.run.seq == 0 or rests(self.run, self.specs[self.run.spec])
 
     def put_result(self, event: Event, artifacts: Mapping[str, bytes] = _NOTHING) -> None:
         """Take what an effect of this run brought."""
@@ -251,7 +251,7 @@ class RunActor:
             )
         if not result.commands or run.held_by(HoldKind.QUARANTINED):
             return None
-        if run.agent not in node.agents and run.state is not RunState.SUSPENDED and run.ending is None:
+        if run.agent not in node.agents and run.ending is None and not rests(run, self.specs[run.spec]):
             reason = f"agent {run.agent!r} is not registered here"
             return RunQuarantined(id=f"gone.{run.seq}", time=run.updated_at, reason=reason, code="agent_gone")
         command = next((c for c in result.commands if isinstance(c, EvaluatePermissions)), None)
@@ -323,7 +323,9 @@ class RunActor:
             log.warning("run_is_long", run_id=self.run.id, events=self.run.seq, limit=node.limits.events_per_run)
         for delivery, seq in taken:
             delivery.accept(seq)
-        node.tell_waiters(self.run)
+        if node.approvals.active:
+            node.approvals.moved(before, self.run)
+        node.tell_waiters(self.run, self.specs[self.run.spec])
         if not node.closing:
             node.effects.reconcile(self, moves[-1].commands)
         if entry.head.wake_at is not None:

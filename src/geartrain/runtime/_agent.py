@@ -28,10 +28,11 @@ T = TypeVar("T")
 class Agent:
     """A name, instructions, a model, tools and limits. Immutable; shared by any number of runs.
 
-    `model` is a model client, or the name of a built-in one ("offline"). `on_denied` says whether a denied call
-    ends the run ("fail") or is told to the model ("tell"). `on_budget` says what a reached limit does: "fail" ends
-    the run, "wrap_up" gives one last turn without tools, "suspend" waits until somebody raises the budget.
-    `stop_when` adds conditions of your own to those of the budget. `window` bounds what a model call sees.
+    `model` is a model client, or the name of a built-in one: "offline", or "external" for somebody outside who takes
+    the turns. `on_denied` says whether a denied call ends the run ("fail") or is told to the model ("tell").
+    `on_budget` says what a reached limit does: "fail" ends the run, "wrap_up" gives one last turn without tools,
+    "suspend" waits until somebody raises the budget. `stop_when` adds conditions of your own to those of the budget.
+    `window` bounds what a model call sees.
 
     `tool_guardrails` are asked about each call of a tool, in order and before the runtime's policy, like a policy: each
     may `Allow`, `Deny`, `Ask`, or `Change` the arguments. The strictest verdict wins.
@@ -104,7 +105,10 @@ class Agent:
             name=self.name,
             instructions=self.instructions,
             model=self.model.name,
-            tools=tuple(tool.spec(limits.tool_call_seconds) for tool in self.tools.values()),
+            tools=tuple(
+                tool.spec(limits.external_seconds if tool.external else limits.tool_call_seconds)
+                for tool in self.tools.values()
+            ),
             budget=self.budget,
             stop_when=self.stop_when,
             on_denied=self.on_denied,

@@ -22,6 +22,7 @@ from geartrain.machine import (
     EvaluatePermissions,
     RunCall,
     RunQuarantined,
+    is_outside,
     outstanding,
 )
 from geartrain.runtime._effect import Effect
@@ -77,6 +78,8 @@ class Effects:
             mine = self._by_run.get(run.id)
         for command in commands:
             if isinstance(command, _ANNOUNCEMENTS) or (mine and command.key in mine):
+                continue
+            if is_outside(command, actor.specs[run.spec]):  # the run waits for an event, and its alarm for the end
                 continue
             self._begin(actor, command)
             mine = self._by_run.get(run.id)

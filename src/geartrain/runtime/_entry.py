@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -17,12 +17,15 @@ from geartrain.machine import (
     Event,
     Run,
     RunState,
+    awaits_answer,
+    awaits_reply,
     decode_event,
     decode_run,
     decode_spec,
     encode_event,
     encode_run,
     join_path,
+    rests,
     split_path,
     step,
     wake_at,
@@ -77,9 +80,9 @@ def head_of(run: Run, spec: AgentSpec) -> Head:
     return Head(
         state=run.state,
         agent=run.agent,
-        live=not ended and run.state is not RunState.SUSPENDED,
+        live=not rests(run, spec),
         ended=ended,
-        holds=tuple(map(str, run.holds)),
+        holds=(*map(str, run.holds), *_outside_waits(run, spec)),
         parent=run.parent.run_id if run.parent is not None else None,
         root=run.root or None,
         wake_at=wake_at(run, spec),
@@ -88,6 +91,14 @@ def head_of(run: Run, spec: AgentSpec) -> Head:
         counters=counters,
         labels=run.labels,
     )
+
+
+def _outside_waits(run: Run, spec: AgentSpec) -> Iterator[str]:
+    """Yield what somebody outside is to bring, named as holds are, so that listings find it."""
+    if awaits_reply(run, spec):
+        yield "reply"
+    if run.ending is None:
+        yield from (f"answer({call.id})" for call in run.calls if awaits_answer(call))
 
 
 def entry_of(

@@ -18,6 +18,7 @@ from geartrain.machine import (
     InputReceived,
     PauseRequested,
     RequestedCall,
+    ResultStatus,
     RunResumed,
     TurnTaken,
 )
@@ -89,7 +90,7 @@ class RunHandle:
         return await self._runtime.wait_until(self.id, at_rest=False)
 
     async def wait_at_rest(self) -> RunSnapshot:
-        """Wait until the run has ended, or is suspended and waits for somebody.
+        """Wait until the run has ended, or waits for somebody and for nothing else.
 
         Cancelling the wait never cancels the run. Raises as `wait_ended` does.
         """
@@ -182,13 +183,24 @@ class RunHandle:
             raise InvalidValue("done and not_done", "given one of the two", (done, not_done))
         return await self._act(CallSettled, by, event_id, call_id=call_id, done=done, not_done=not_done, text=text)
 
-    async def answer_call(self, call_id: str, text: str, *, by: str, event_id: str | None = None) -> int:
+    async def answer_call(
+        self,
+        call_id: str,
+        text: str,
+        *,
+        by: str,
+        status: Literal["ok", "error"] = "ok",
+        event_id: str | None = None,
+    ) -> int:
         """Answer a call in the tool's place, with *text* as its result; the way to answer an external tool's call.
 
         Raises:
+            InvalidValue: *status* is neither "ok" nor "error".
             EventRefused: The call has its result, or is a write that has started here.
         """
-        return await self._act(CallAnswered, by, event_id, call_id=call_id, text=text)
+        if status not in ("ok", "error"):
+            raise InvalidValue("status", '"ok" or "error"', status)
+        return await self._act(CallAnswered, by, event_id, call_id=call_id, text=text, status=ResultStatus(status))
 
     async def reply(
         self, text: str = "", *, by: str, calls: Sequence[RequestedCall] = (), event_id: str | None = None

@@ -25,6 +25,7 @@ from geartrain.ids import Ids
 from geartrain.limits import Limits
 from geartrain.persistence import Claim, Journal
 from geartrain.runtime._agent import Agent, RegisteredAgent
+from geartrain.runtime._approvals import ApprovalHook, Approvals, HookCaller
 from geartrain.runtime._effects import Effects
 from geartrain.runtime._executor import Executor
 from geartrain.runtime._hub import Hub
@@ -48,6 +49,7 @@ class Settings:
 
     agents: dict[str, RegisteredAgent]
     policy: Policy
+    on_approval: ApprovalHook | None = None
     limits: Limits
     observers: tuple[Observer, ...]
     recover: str
@@ -169,6 +171,8 @@ class Host:
                 services.start_soon(timer.serve)
                 if self.settings.recover == "all":
                     services.start_soon(residents.recover_all)
+                    if node.approvals.hook is not None:
+                        services.start_soon(node.approvals.hook.scan, journal)
                 ready.set_result(None)
                 await self._stop.wait()
                 await self._shut(node)
@@ -208,6 +212,8 @@ class Host:
         )
         hub.open()
         threads = ThreadPool(limits.thread_calls_at_once)
+        tasks = EffectTasks(limits.grace_seconds)
+        hook = settings.on_approval
         node = Node(
             journal=journal,
             claim=claim,
@@ -217,10 +223,11 @@ class Host:
             agents=settings.agents,
             policy=settings.policy,
             hub=hub,
-            tasks=EffectTasks(limits.grace_seconds),
+            tasks=tasks,
             pool=Pool(limits),
             threads=threads,
             rng=settings.rng,
+            approvals=Approvals(HookCaller(hook, tasks, limits) if hook is not None else None),
         )
         node.effects = Effects(node, settings.executor(limits, threads))
         self._node = node
@@ -230,6 +237,7 @@ class Host:
         """Let what was accepted be stored, and what must finish finish."""
         self.closed = True
         node.closing = True
+        await node.approvals.aclose()
         await node.effects.drain(node.limits.grace_seconds)
         await self._wait_stored(node)
 

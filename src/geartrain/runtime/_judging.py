@@ -27,6 +27,7 @@ from geartrain.tools import ArgumentsInvalid, Tool, being_cancelled, error_text
 REASON_CHARACTERS_MAX: Final = 2_000
 _NAME_CHARACTERS_MAX: Final = 200
 _PROBLEM_CHARACTERS_MAX: Final = 500
+_SECONDS_MAX: Final = 1_000 * 365 * 86_400.0
 _STRICTNESS: Final = {"allow": 0, "change": 0, "ask": 1, "deny": 2}
 
 Kind = Literal["allow", "change", "ask", "deny"]
@@ -74,6 +75,7 @@ class _Said(NamedTuple):
     reason: str = ""
     rule: str = ""
     error: str = ""
+    expires_seconds: float | None = None
 
 
 class Case:
@@ -144,7 +146,8 @@ class Case:
         elif level == highest:
             # Whoever is asked is told all that speaks for asking.
             reason, error = _both(before.reason, said.reason), _both(before.error, said.error)
-            self._decided = (first, before._replace(reason=reason, error=error))
+            expires = min((s for s in (before.expires_seconds, said.expires_seconds) if s is not None), default=None)
+            self._decided = (first, before._replace(reason=reason, error=error, expires_seconds=expires))
 
     def verdict(self) -> Verdict:
         """Return what comes of it, once nothing is owed."""
@@ -160,6 +163,7 @@ class Case:
             arguments=self._arguments if self._arguments != self._call.arguments else None,
             guard=judge.name,
             guards=tuple(self._guards),
+            expires_seconds=said.expires_seconds,
         )
 
 
@@ -180,7 +184,12 @@ def _said(judge: Judge, answer: Any) -> _Said:
                 return _Said("ask", error=_problem(f"{judge} gave a {odd} that is no text but {_class(words[odd])}"))
             reason = clean_text(answer.reason[:REASON_CHARACTERS_MAX])
             rule = clean_text(answer.rule[:_NAME_CHARACTERS_MAX])
-            return _Said(_KINDS[type(answer)], reason, rule)
+            seconds = answer.expires_seconds if isinstance(answer, Ask) else None
+            if seconds is not None and not _is_time(seconds):
+                return _Said("ask", error=_problem(f"{judge} gave a time to decide in that is no number of seconds"))
+            return _Said(
+                _KINDS[type(answer)], reason, rule, expires_seconds=seconds if seconds is None else float(seconds)
+            )
         case _Problem(problem):
             return _Said("ask", error=_problem(f"{judge} {problem}"))
         case BaseException():
@@ -191,6 +200,10 @@ def _said(judge: Judge, answer: Any) -> _Said:
 
 
 _KINDS: Final[Mapping[type[Any], Kind]] = {Allow: "allow", Deny: "deny", Ask: "ask", Change: "change"}
+
+
+def _is_time(seconds: Any) -> bool:
+    return isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= _SECONDS_MAX
 
 
 def _class(value: Any) -> str:

@@ -16,11 +16,13 @@ from geartrain.limits import Limits
 from geartrain.machine import AgentSpec, Command, EvaluatePermissions, Event, Run
 from geartrain.persistence import Claim, Journal
 from geartrain.runtime._agent import RegisteredAgent
+from geartrain.runtime._approvals import Approvals
 from geartrain.runtime._attempts import Attempts
 from geartrain.runtime._hub import Hub
 from geartrain.runtime._judging import PendingVerdicts
 from geartrain.runtime._log import log
 from geartrain.runtime._policy import Policy
+from geartrain.runtime._reading import RunSnapshot
 from geartrain.runtime._tasks import EffectTasks
 from geartrain.tools import Pool, ThreadPool
 
@@ -116,9 +118,12 @@ class Node:
     pool: Pool
     threads: ThreadPool
     rng: random.Random
+    approvals: Approvals
     actors: dict[str, RunAtWork] = field(default_factory=dict)
     attempts: Attempts = field(default_factory=Attempts)
-    waiters: dict[str, list[tuple[Callable[[Run], bool], asyncio.Future[Run]]]] = field(default_factory=dict)
+    waiters: dict[str, list[tuple[Callable[[Run, AgentSpec], bool], asyncio.Future[RunSnapshot]]]] = field(
+        default_factory=dict
+    )
     on_wake_at: Callable[[float], None] = lambda _time: None
     on_ownership_lost: Callable[[GeartrainError], None] = lambda _error: None
     # Starts a service of the runtime's own, in its task group.
@@ -130,7 +135,7 @@ class Node:
     closing: bool = False
     effects: EffectRegistry = field(init=False)
 
-    def tell_waiters(self, run: Run) -> None:
+    def tell_waiters(self, run: Run, spec: AgentSpec) -> None:
         """Let those go on that wait for what *run* has now reached."""
         waiting = self.waiters.get(run.id)
         if waiting is None:
@@ -139,8 +144,8 @@ class Node:
         for reached, future in waiting:
             if future.done():
                 continue
-            if reached(run):
-                future.set_result(run)
+            if reached(run, spec):
+                future.set_result(RunSnapshot.of(run, spec))
             else:
                 left.append((reached, future))
         if left:

@@ -31,10 +31,11 @@ class Deny:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A person decides."""
+    """A person decides, within *expires_seconds* if given, or else as long as the runtime's limit says."""
 
     reason: str = ""
     rule: str = ""
+    expires_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

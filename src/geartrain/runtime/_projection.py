@@ -30,6 +30,7 @@ from geartrain.machine import (
     TurnTaken,
     Verdict,
     WriteInDoubt,
+    awaits_answer,
     estimate_tokens,
 )
 from geartrain.trace import TraceRecord
@@ -119,6 +120,8 @@ def _calls(before: Run, after: Run) -> Iterator[tuple[str, Payload]]:
             yield "tool_call_requested", _requested(call)
             if call.result is not None:
                 yield "tool_call_finished", _call_finished(call)
+        if awaits_answer(call) and (earlier is None or not awaits_answer(earlier)):
+            yield "answer_requested", _requested(call)
         if call.status is CallStatus.ASKED and (earlier is None or earlier.status is not CallStatus.ASKED):
             yield (
                 "approval_requested",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from geartrain.errors import FormatUnknown, InvalidValue, RunNotFound
 from geartrain.machine import (
+    ENDED,
     AgentSpec,
+    Call,
     Difference,
     Event,
     HoldKind,
@@ -17,8 +19,11 @@ from geartrain.machine import (
     Run,
     RunState,
     Usage,
+    awaits_answer,
+    awaits_reply,
     decode_event,
     decode_spec,
+    rests,
     split_path,
     step,
 )
@@ -29,11 +34,26 @@ from geartrain.runtime._projection import project
 from geartrain.trace import TraceRecord
 
 _PAGE = 1_000
+# What somebody outside is to bring, beside the kinds of holds.
+REPLY: Final = "reply"
+ANSWER: Final = "answer"
+_HELD: Final[Mapping[_CallStatus, HoldKind]] = {
+    _CallStatus.ASKED: HoldKind.APPROVAL,
+    _CallStatus.IN_DOUBT: HoldKind.IN_DOUBT,
+    _CallStatus.AWAITING_INPUT: HoldKind.INPUT,
+}
+# What `list(waiting=True)` keeps: whatever a person or somebody outside can answer.
+_ANSWERED: Final = (HoldKind.APPROVAL, HoldKind.IN_DOUBT, HoldKind.INPUT, HoldKind.BUDGET, REPLY, ANSWER)
 
 
 class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that waits for a person: for a decision, or for a doubt to be settled."""
+    """A call that waits for somebody.
 
+    `waits_for` is "approval" (a decision), "in_doubt" (a word on whether a write was done), "input" (what the agent
+    asked its user), or "answer" (an external tool's result). `id` is the same whenever the same call is told of.
+    """
+
+    id: str = ""
     run_id: str
     call_id: str
     tool: str
@@ -46,7 +66,11 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """A run at one moment, as of the event `seq`. `waiting` lists the calls that wait for a person."""
+    """A run at one moment, as of the event `seq`.
+
+    `waiting` lists the calls that wait for somebody, `awaits_reply` says that the model's turn does. A run `at_rest`
+    has ended or waits for nothing but somebody.
+    """
 
     id: str
     state: str
@@ -65,14 +89,16 @@ class RunSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     created_at: float
     updated_at: float
     ended: bool
+    at_rest: bool = False
+    awaits_reply: bool = False
     spec: str = ""
     labels: Mapping[str, str] = {}
     context: Mapping[str, Any] = {}
     set_apart: str = ""
 
     @classmethod
-    def of(cls, run: Run, set_apart: str = "") -> RunSnapshot:
-        """Return what *run* looks like."""
+    def of(cls, run: Run, spec: AgentSpec, set_apart: str = "") -> RunSnapshot:
+        """Return what *run*, under *spec*, looks like."""
         error = run.error
         return cls(
             id=run.id,
@@ -93,7 +119,9 @@ class RunSnapshot(msgspec.Struct, frozen=True, kw_only=True):
             active_seconds=run.active_seconds,
             created_at=run.created_at,
             updated_at=run.updated_at,
-            ended=run.state in ("FINISHED", "FAILED", "CANCELLED"),
+            ended=run.state in ENDED,
+            at_rest=rests(run, spec),
+            awaits_reply=awaits_reply(run, spec),
             spec=run.spec,
             labels=run.labels,
             context=run.context,
@@ -102,27 +130,31 @@ class RunSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def open_calls(run: Run) -> tuple[OpenCall, ...]:
-    """Return the calls of *run* that wait for a person, in call order."""
-    waits = {
-        _CallStatus.ASKED: HoldKind.APPROVAL,
-        _CallStatus.IN_DOUBT: HoldKind.IN_DOUBT,
-        _CallStatus.AWAITING_INPUT: HoldKind.INPUT,
-    }
+    """Return the calls of *run* that wait for somebody, in call order."""
     return tuple(
         OpenCall(
+            id=f"{run.id}/{call.id}",
             run_id=run.id,
             call_id=call.id,
             tool=call.tool,
             arguments=call.arguments,
             arguments_digest=call.arguments_digest,
-            waits_for=str(waits[call.status]),
+            waits_for=waits_for,
             reason=call.reason,
             since=call.since,
-            expires_at=call.expires_at,
+            expires_at=call.since + call.timeout_seconds if waits_for == ANSWER else call.expires_at,
         )
         for call in run.calls
-        if call.status in waits
+        if (waits_for := _waits_for(run, call))
     )
+
+
+def _waits_for(run: Run, call: Call) -> str:
+    """Return what *call* waits for, or an empty text."""
+    if awaits_answer(call) and run.ending is None:
+        return ANSWER
+    hold = _HELD.get(call.status)
+    return str(hold) if hold is not None else ""
 
 
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,7 +222,7 @@ async def list_runs(
     unknown = next((state for state in states if state not in RunState.__members__), None)
     if unknown is not None:
         raise InvalidValue("states", f"among {', '.join(RunState)}", unknown)
-    held = HoldKind.APPROVAL if waiting else None
+    held = _ANSWERED if waiting else ()
     rows = await journal.list(after=after, limit=limit, states=states, agent=agent, held=held)
     return [RunSummary.of(row) for row in rows]
 
@@ -239,7 +271,8 @@ async def snapshot_of(journal: Journal, run_id: str) -> RunSnapshot:
     """Return a run as it is stored; raises as `read_run` does."""
     row = await journal.head(run_id)
     revived = await read_run(journal, run_id)
-    return RunSnapshot.of(revived.run, row.mark.reason if row is not None and row.mark is not None else "")
+    spec = revived.specs[revived.run.spec]
+    return RunSnapshot.of(revived.run, spec, row.mark.reason if row is not None and row.mark is not None else "")
 
 
 async def stored_events(journal: Journal, run_id: str, after: int = 0) -> AsyncIterator[StoredEvent]:

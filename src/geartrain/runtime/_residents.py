@@ -109,6 +109,8 @@ class Residents:
             return present
         actor = RunActor(node, revived.run, revived.specs, revived.tail_bytes)
         node.actors[run_id] = actor
+        if node.approvals.active:
+            node.approvals.moved(None, revived.run)
         if loaded.head.live:
             actor.cell.send_nowait(Delivery(recovered(revived.run, node.clock.now()), outside=False), Lane.CONTROL)
             faults.reach("run.recovered", run_id)
@@ -178,7 +180,7 @@ class Residents:
                 self._node.fail_waiters(run_id, error)
                 return
             # What was appended in the end has told nobody yet.
-            self._node.tell_waiters(actor.run)
+            self._node.tell_waiters(actor.run, actor.specs[actor.run.spec])
             if actor.run.state in ENDED:
                 self._node.hub.gone(run_id)
             else:

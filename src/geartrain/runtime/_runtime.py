@@ -18,7 +18,6 @@ from geartrain.errors import (
     AgentNotFound,
     EventConflict,
     EventRefused,
-    FormatUnknown,
     RunExists,
     RunNotFound,
     RuntimeClosed,
@@ -30,10 +29,11 @@ from geartrain.machine import (
     Event,
     RunStarted,
 )
-from geartrain.persistence import Journal, RunCorrupt, StoreStatistics
+from geartrain.persistence import Journal, StoreStatistics
 from geartrain.runtime._access import RunAccess
 from geartrain.runtime._actor import Delivery
 from geartrain.runtime._agent import Agent, RegisteredAgent
+from geartrain.runtime._approvals import ApprovalHook, open_approvals
 from geartrain.runtime._executor import Executor, LiveExecutor
 from geartrain.runtime._handle import RunHandle
 from geartrain.runtime._host import Host, Settings, registered_agents
@@ -88,6 +88,7 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
         *,
         agents: Iterable[Agent] = (),
         policy: Policy = default_policy,
+        on_approval: ApprovalHook | None = None,
         limits: Limits | None = None,
         observers: Sequence[Observer] = (),
         recover: Literal["all", "none"] = "all",
@@ -102,6 +103,9 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
             store: The path of an SQLite file, or an open journal (which is closed with the runtime).
             agents: Today's code for the runs, found by name.
             policy: Decides about each tool call; the default allows read-only tools and asks about the rest.
+            on_approval: Called with a copy of each call that waits for a decision: at least once, and again after a
+                restart (with the same `id`). Plain functions run on a thread. One that raises or does not end is
+                called three times in all, and changes nothing.
             limits: Every bound of the runtime.
             observers: Told what happens, in batches, each in a thread of its own.
             recover: "all" goes on with every run that was left in the middle, and wakes every run whose time has come;
@@ -121,6 +125,7 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
         settings = Settings(
             agents=registered_agents(agents, limits),
             policy=policy,
+            on_approval=on_approval,
             limits=limits,
             observers=tuple(observers),
             recover=recover,
@@ -280,26 +285,21 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
     ) -> Sequence[RunSummary]:
         """Return runs, newest first; the cursor of the next page is (`created_at`, `id`) of the last.
 
-        *waiting* keeps those that wait for a decision.
+        *waiting* keeps those that wait for somebody: a decision, a word on a doubt, an input, a higher budget, or
+        (outside) a reply or an answer.
         """
         return await list_runs(
             self._host.node.journal, after=after, limit=limit, states=states, agent=agent, waiting=waiting
         )
 
-    async def approvals(self) -> AsyncIterator[OpenCall]:
-        """Yield every call that waits for a decision, those of the newest runs first."""
+    def approvals(self, *, follow: bool = False) -> AsyncIterator[OpenCall]:
+        """Yield every call that waits for a decision, those of the newest runs first.
+
+        With *follow* it goes on with each call that begins to wait, until the runtime closes (`RuntimeClosed`): every
+        one once, with the same `id` as in a listing, and none that is decided by then.
+        """
         node = self._host.node
-        after: tuple[float, str] | None = None
-        while rows := await node.journal.list(after=after, limit=100, held="approval"):
-            for row in rows:
-                try:
-                    snapshot = await self.snapshot(row.run_id)
-                except (RunCorrupt, FormatUnknown, RunNotFound):  # one that cannot be read hides no other
-                    continue
-                for call in snapshot.waiting:
-                    if call.waits_for == "approval":
-                        yield call
-            after = (rows[-1].head.created_at, rows[-1].run_id)
+        return node.approvals.follow(node.journal) if follow else open_approvals(node.journal)
 
     # Events
 

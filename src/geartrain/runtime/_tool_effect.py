@@ -59,10 +59,8 @@ class ToolEffect(Effect):
             self._report_outcome(CallOutcome(ResultStatus.ERROR, text))
             return
         call = actor.run.call(command.call_id)
-        if call is not None and call.status is CallStatus.STARTED and command.mode == "run" and not command.external:
+        if call is not None and call.status is CallStatus.STARTED and command.mode == "run":
             self.report(self._in_doubt("it was started, and nothing here runs it"))
-            return
-        if command.external:
             return
         if not command.read_only:
             seconds = self.node.limits.dwell_seconds

@@ -153,9 +153,10 @@ class QueryConformance:
         assert await _ids(journal, root="q") == ["held"]
         assert await _ids(journal, live=False) == ["held", "over"]
         assert await _ids(journal, live=True) == ["live"]
-        assert await _ids(journal, held="approval") == ["held"]
-        assert await _ids(journal, held="paused", limit=1) == ["held"]
-        assert await _ids(journal, held="approval(t1.c1)") == await _ids(journal, held="appro") == []
+        assert await _ids(journal, held=["approval"]) == ["held"]
+        assert await _ids(journal, held=["paused"], limit=1) == ["held"]
+        assert await _ids(journal, held=["reply", "paused", "answer"]) == ["held"]
+        assert await _ids(journal, held=["approval(t1.c1)", "appro"]) == []
         assert await _ids(journal, marked=True) == ["over"]
         assert await _ids(journal, marked=False, parent="p", states=["SUSPENDED"]) == ["held"]
 

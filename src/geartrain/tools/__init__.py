@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from geartrain.tools._ask_user import ask_user
 from geartrain.tools._clean import Outcome, cleaned, error_text, present
 from geartrain.tools._contain import inside_a_tool
 from geartrain.tools._context import ToolContext
@@ -44,6 +45,7 @@ __all__ = [
     "ToolDefinitionError",
     "ToolExited",
     "Unknown",
+    "ask_user",
     "being_cancelled",
     "cleaned",
     "error_text",

@@ -35,6 +35,7 @@ class Tool:
 
     name: str
     description: str
+    kind: Literal["function", "ask_user"] = "function"
     function: Callable[..., Any] = field(repr=False)
     isolation: Isolation
     read_only: bool
@@ -63,6 +64,7 @@ class Tool:
             name=self.name,
             description=self.description,
             parameters=copy.deepcopy(dict(self.parameters)),
+            kind=self.kind,
             read_only=self.read_only,
             idempotent=self.idempotent,
             verify=self.verify is not None,
@@ -136,8 +138,11 @@ def tool(
         name: Its name for the model, if not the function's own.
         read_only: It changes nothing, so it may run again, and beside other reads.
         idempotent: Running it again with the same idempotency key does no more than once.
-        external: Its result comes later, as an event; the return value of the function is not the result.
-        timeout_seconds: How long a call may take, all tries together; None takes the runtime's `tool_call_seconds`.
+        external: Somebody outside answers its calls, with `RunHandle.answer_call`; the function is never run, and only
+            declares the name, the parameters and what they mean. Arguments are checked and the policy is asked as
+            for any tool. A call of a write counts as started once it is open.
+        timeout_seconds: How long a call may take, all tries together; None takes the runtime's `tool_call_seconds`, or
+            `external_seconds` for an external tool.
         retries: How often a call that raised is tried again; for reads and idempotent writes only.
         isolation: "task" runs it on the event loop, "thread" on a thread: the default for `async` and for plain
             functions respectively. A plain function that never blocks may be a "task".

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -317,7 +317,7 @@ class SqliteJournal:
         parent: str | None = None,
         root: str | None = None,
         live: bool | None = None,
-        held: str | None = None,
+        held: Collection[str] = (),
         marked: bool | None = None,
     ) -> Sequence[RunRow]:
         """Return runs newest first, beginning behind the cursor *after*; see `Journal.list`."""

@@ -7,7 +7,7 @@ row out or marks it.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -147,7 +147,7 @@ def runs(
     limit: int,
     states: Sequence[str],
     equal: dict[str, Any],
-    held: str | None,
+    held: Collection[str],
     marked: bool | None,
 ) -> Sequence[RunRow]:
     """Return lines newest first; *equal* holds values that columns must have."""
@@ -162,21 +162,21 @@ def runs(
     if marked is not None:
         conditions.append("marked = ?")
         values.append(int(marked))
-    if held is not None:
+    if held:
         # Leaves out nearly all that has no such hold without decoding it; the loop below looks closely.
-        conditions.append("instr(holds, ?)")
-        values.append(msgspec.json.encode(held).decode().removesuffix('"'))
+        conditions.append(f"({' OR '.join('instr(holds, ?)' for _ in held)})")
+        values += [msgspec.json.encode(kind).decode().removesuffix('"') for kind in held]
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
     cursor = connection.execute(
         f"{_LINES} {where} ORDER BY created_at DESC, runs.run_id LIMIT ?",
-        (*values, limit if held is None else -1),
+        (*values, -1 if held else limit),
     )
     found: list[RunRow] = []
     for row in cursor:
         if len(found) == limit:
             break
         line = _line(row)
-        if held is None or held in map(hold_kind, line.head.holds):
+        if not held or not set(held).isdisjoint(map(hold_kind, line.head.holds)):
             found.append(line)
     cursor.close()
     return found
