@@ -27,9 +27,9 @@ to standard output, everything else to standard error.
 | 130, 143 | stopped by Ctrl-C or SIGTERM; no run ends because of it, and the line that goes on is printed |
 
 While a process drives a run, it owns the run's store: whatever another process wants to do to a run of that store \
-(`pause`, `cancel`, `send`, `approve`, …) is refused with the owner's pid and exit code 1, and only `list`, `show` and \
-`replay` work. So `pause` and `cancel` act on runs that nobody drives; to stop one that is driven, stop its process \
-first (Ctrl-C or SIGTERM), which ends no run.
+(`pause`, `cancel`, `send`, `approve`, …) is refused with the owner's pid and exit code 1, and only what reads works \
+(`list`, `show`, `replay`, `step`, `export`). So `pause` and `cancel` act on runs that nobody drives; to stop one that \
+is driven, stop its process first (Ctrl-C or SIGTERM), which ends no run.
 
 How a store is found: [decision 2](decisions/0002-finding-the-store.md).
 """

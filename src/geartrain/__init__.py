@@ -6,8 +6,9 @@ from geartrain.machine import Budget, RunState, Usage
 from geartrain.models import OfflineModel, ScriptedModel
 from geartrain.runtime import Agent, Allow, Ask, Change, Deny, Rule, Rules, RunHandle, Runtime, RunView, open_reader
 from geartrain.tools import ToolContext, tool
+from geartrain.version import VERSION
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = [
     "UNLIMITED",

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from _source import FRONT_DOOR, Module, imports, modules, own_imports, parsed
 
-GROUND = {"errors", "limits", "clock", "ids", "faults", "trace"}
+GROUND = {"errors", "limits", "clock", "ids", "faults", "trace", "version"}
 UP_TO_RUNTIME = {*GROUND, "machine", "mailbox", "persistence", "actors", "models", "tools", "supervisor", "runtime"}
 
 # Room: the rooms of ours that it may import.

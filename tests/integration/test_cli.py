@@ -112,6 +112,8 @@ class World:
             "LOGNAME": "tester",
             "LANG": "C.UTF-8",
             "PYTHONPYCACHEPREFIX": str(Path(server.address).parent / "bytecode"),
+            # Sources that are not those installed: a new Python is to have the same ones as this.
+            **{name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ},
         }
 
     def start(self, *words: str, cwd: Path | None = None, **environment: str) -> Command:

@@ -8,9 +8,10 @@ import typer
 
 from geartrain.cli._command import Command
 from geartrain.cli._commands_decide import approve, deny, send, settle
-from geartrain.cli._commands_look import list_, replay, show
+from geartrain.cli._commands_look import list_, show
 from geartrain.cli._commands_run import run
 from geartrain.cli._commands_steer import cancel, pause, resume
+from geartrain.cli._commands_travel import export, replay, step
 
 # A command's name is that of its function, without the underscore that keeps it from hiding a builtin.
 COMMANDS: Final[tuple[Command, ...]] = (
@@ -25,6 +26,8 @@ COMMANDS: Final[tuple[Command, ...]] = (
     resume,
     cancel,
     replay,
+    step,
+    export,
 )
 
 _EPILOG: Final = """\

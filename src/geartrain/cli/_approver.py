@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
-import sys
-import termios
-from contextlib import suppress
 from enum import StrEnum
 from stat import S_ISREG
 from typing import Final
 
 from geartrain.cli._screen import Screen
 from geartrain.cli._text import counted, one_line, safe
+from geartrain.cli._typed import typed_line
 from geartrain.runtime import OpenCall
 
 _PREVIEW_LINES: Final = 12
@@ -93,41 +90,9 @@ class Approver:
         for line in described(call, root=root):
             self._screen.say(line, "bold" if line[0] != " " else "")
         while True:
-            said = answer_of(await self._line())
+            said = answer_of(await typed_line(_QUESTION, afresh=True))
             if said is Answer.VIEW:
                 for line in described(call, whole=True):
                     self._screen.say(line)
             elif said is not None:
                 return said
-
-    async def _line(self) -> str | None:
-        """Return the next line typed, None at the end of the input."""
-        descriptor = sys.stdin.fileno()
-        # What was typed before the question could be seen is no answer to it.
-        with suppress(termios.error):
-            termios.tcflush(descriptor, termios.TCIFLUSH)
-        sys.stderr.write(_QUESTION)
-        sys.stderr.flush()
-        loop = asyncio.get_running_loop()
-        ready: asyncio.Future[None] = loop.create_future()
-        # Read on the loop and not in a thread: Ctrl-C could not end a thread that waits for the terminal.
-        loop.add_reader(descriptor, _set_once, ready)
-        try:
-            await ready
-        except asyncio.CancelledError:
-            sys.stderr.write("\n")
-            raise
-        finally:
-            loop.remove_reader(descriptor)
-        try:
-            data = os.read(descriptor, 4096)
-        except OSError:  # the terminal is gone
-            data = b""
-        if not data:
-            sys.stderr.write("\n")
-        return data.decode("utf-8", "replace") if data else None
-
-
-def _set_once(ready: asyncio.Future[None]) -> None:
-    if not ready.done():
-        ready.set_result(None)

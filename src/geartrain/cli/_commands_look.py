@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from geartrain.cli._command import reading, setting_of
-from geartrain.cli._options import AppOption, JsonOption, QuietOption, RunArgument, StoreOption
-from geartrain.errors import InvalidValue
+from geartrain.cli._options import AppOption, JsonOption, RunOrFileArgument, StoreOption
 
 
 def _state(given: str) -> str:
@@ -55,7 +54,7 @@ async def list_(
 async def show(
     context: typer.Context,  # noqa: ARG001
     *,
-    run: RunArgument,
+    run: RunOrFileArgument,
     full: Annotated[bool, typer.Option("--full", help="Also what each model call saw.")] = False,
     store: StoreOption = None,
     app: AppOption = None,
@@ -65,24 +64,3 @@ async def show(
     from geartrain.cli import _show  # noqa: PLC0415
 
     return await _show.show(setting_of(store=store, app=app, json=json), run, full=full)
-
-
-@reading
-async def replay(
-    context: typer.Context,  # noqa: ARG001
-    *,
-    run: Annotated[
-        str | None, typer.Argument(metavar="RUN", help="The run: its id, or the beginning of it.", show_default=False)
-    ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All runs of the store.")] = False,
-    store: StoreOption = None,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
-) -> int:
-    """Fold a run's journal again, and compare every state with what was recorded; nothing is done again."""
-    from geartrain.cli import _show  # noqa: PLC0415
-
-    if (run is None) == (not everything):
-        raise InvalidValue("replay", "given a run or --all", run if run is not None else "neither")
-    setting = setting_of(store=store, json=json, quiet=quiet)
-    return await (_show.replay_all(setting) if run is None else _show.replay_run(setting, run))

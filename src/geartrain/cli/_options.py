@@ -12,6 +12,14 @@ STORE_VARIABLE: Final = "GEARTRAIN_STORE"
 RunArgument = Annotated[
     str, typer.Argument(metavar="RUN", help="The run: its id, or the beginning of it.", show_default=False)
 ]
+RunOrFileArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="The run: its id, or the beginning of it, or a file that `export` has written.",
+        show_default=False,
+    ),
+]
 CallArgument = Annotated[
     str | None,
     typer.Argument(

@@ -36,6 +36,16 @@ class Screen:
         """Whether a person can be asked: standard input and standard error are a terminal."""
         return _is_terminal(sys.stdin) and _is_terminal(sys.stderr)
 
+    @property
+    def browsable(self) -> bool:
+        """Whether a person can be shown one thing after the other: standard input and output are a terminal."""
+        return _is_terminal(sys.stdin) and self.shown
+
+    @property
+    def shown(self) -> bool:
+        """Whether standard output is a terminal."""
+        return _is_terminal(sys.stdout)
+
     def say(self, text: str, style: str = "") -> None:
         """Write a line to standard error, coloured if that is a terminal."""
         self._say(safe(text), style)
@@ -53,12 +63,20 @@ class Screen:
     def print_json(self, value: Any) -> None:
         """Write *value* as JSON to standard output: UTF-8, whatever the locale says."""
         text = safe_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+        self.write(text.encode() + b"\n")
+
+    def print_json_line(self, value: Any) -> None:
+        """Write *value* as JSON in one line."""
+        self.write(safe_json(msgspec.json.encode(value).decode()).encode() + b"\n")
+
+    def write(self, data: bytes) -> None:
+        """Write UTF-8 to standard output as it is."""
         with _explained():
             buffer = getattr(sys.stdout, "buffer", None)
             if buffer is None:
-                print(text)  # noqa: T201 - this is where a command prints
+                print(data.decode(), end="")  # noqa: T201 - this is where a command prints
             else:
-                buffer.write(text.encode() + b"\n")
+                buffer.write(data)
                 sys.stdout.flush()
 
     def progress(self, text: str) -> None:

@@ -10,9 +10,10 @@ from geartrain.cli._acts import Setting
 from geartrain.cli._agents import RESEARCHER, cast_of
 from geartrain.cli._differences import differences
 from geartrain.cli._errors import AppUnusable
+from geartrain.cli._given import Given, opened
 from geartrain.cli._outcome import EXIT_CODES, FAILED, Way, command_line, next_steps, reasons, summary
 from geartrain.cli._screen import Screen
-from geartrain.cli._stores import Place, find_run, store_to_read
+from geartrain.cli._stores import store_to_read
 from geartrain.cli._text import one_line, safe
 from geartrain.cli._timeline import line_of, local_time, shown_time
 from geartrain.errors import FormatUnknown, GeartrainError, UsageError
@@ -30,10 +31,10 @@ _ANSWERED: Final = frozenset({HoldKind.APPROVAL, HoldKind.IN_DOUBT, HoldKind.INP
 
 async def show(setting: Setting, given: str, *, full: bool) -> int:
     """Print one run and its timeline; return 1 if what is stored of it is damaged, else 0."""
-    place, run_id = await find_run(given, setting.store, setting.folder, setting.index)
     shown = _Timeline(setting.screen, full=full)
-    async with open_reader(place.path) as reader:
-        damage = await _head(setting, reader, place, run_id)
+    async with opened(setting, given) as one:
+        reader, run_id = one.reader, one.run_id
+        damage = await _head(setting, one)
         try:
             async for record in reader.timeline(run_id, full=full):
                 shown.take(record)
@@ -49,16 +50,16 @@ async def show(setting: Setting, given: str, *, full: bool) -> int:
     return 0
 
 
-async def _head(setting: Setting, reader: RunReader, place: Place, run_id: str) -> GeartrainError | None:
+async def _head(setting: Setting, one: Given) -> GeartrainError | None:
     """Print how a run stands, unless JSON is wanted; return what is wrong with it if it cannot be read."""
     try:
-        snapshot = await reader.snapshot(run_id)
+        snapshot = await one.reader.snapshot(one.run_id)
     except (RunCorrupt, FormatUnknown) as error:
         if not setting.screen.json:
-            setting.screen.answer(f"{'run':<11}{run_id}\n{'store':<11}{place.path}")
+            setting.screen.answer(f"{'run':<11}{one.run_id}\n{'store':<11}{one.place.path}")
         return error
     if not setting.screen.json:
-        await _print_header(setting, reader, snapshot, place)
+        await _print_header(setting, one, snapshot)
     return None
 
 
@@ -119,7 +120,7 @@ def _message_lines(message: dict[str, Any]) -> list[str]:
     return [*lines, *(f"call {call['id']} {call['tool']} {call['arguments']}" for call in message.get("calls", ()))]
 
 
-async def _print_header(setting: Setting, reader: RunReader, snapshot: RunSnapshot, place: Place) -> None:
+async def _print_header(setting: Setting, one: Given, snapshot: RunSnapshot) -> None:
     screen = setting.screen
     rows = [
         ("run", snapshot.id),
@@ -133,7 +134,7 @@ async def _print_header(setting: Setting, reader: RunReader, snapshot: RunSnapsh
         ("used", summary(snapshot).split("  ", 2)[2]),
         ("started", shown_time(snapshot.created_at)),
         ("ended" if snapshot.ended else "last event", shown_time(snapshot.updated_at)),
-        ("store", str(place.path)),
+        (one.place.how if one.exported else "store", str(one.place.path)),
     ]
     for name, value in rows:
         if value:
@@ -141,7 +142,13 @@ async def _print_header(setting: Setting, reader: RunReader, snapshot: RunSnapsh
             screen.answer(f"{name:<11}{first}")
             for line in more:
                 screen.answer(f"{'':<11}{line}")
-    recorded = await reader.spec(snapshot.spec)
+    if not one.exported:  # what is to be done next, and with which code, its store knows
+        await _print_next(setting, one, snapshot)
+
+
+async def _print_next(setting: Setting, one: Given, snapshot: RunSnapshot) -> None:
+    screen, place = setting.screen, one.place
+    recorded = await one.reader.spec(snapshot.spec)
     agent = _agent_now(setting, recorded, snapshot.agent)
     changes = differences(recorded, agent.spec(Limits())) if recorded is not None and agent is not None else []
     for line in changes:
@@ -249,11 +256,8 @@ def note(row: RunSummary, owner: StoreOwner | None = None, way: Way = _NO_WAY) -
 
 async def replay_run(setting: Setting, given: str) -> int:
     """Fold one run's journal again; return 0 if it leads the same way, else 1."""
-    place, run_id = await find_run(given, setting.store, setting.folder, setting.index)
-    if place.how == "known":
-        setting.screen.tell(f"store {place.path}", "dim")
-    async with open_reader(place.path) as reader:
-        report = await reader.replay(run_id)
+    async with opened(setting, given) as one:
+        report = await one.reader.replay(one.run_id)
     if setting.screen.json:
         setting.screen.print_json(report)
     else:

@@ -22,6 +22,8 @@ from geartrain.runtime._reader import RunReader, open_reader
 from geartrain.runtime._reading import JournalEntry, OpenCall, ReplayReport, RunSnapshot, RunSummary
 from geartrain.runtime._rules import Predicate, Rule, Rules, argument_below, argument_equals, argument_matches
 from geartrain.runtime._runtime import Runtime, RuntimeStatistics
+from geartrain.runtime._stepper import Frame, Stepper
+from geartrain.runtime._travel import ExportUnusable, RedactionRefused
 
 __all__ = [
     "Agent",
@@ -32,6 +34,8 @@ __all__ = [
     "Decision",
     "Deny",
     "Executor",
+    "ExportUnusable",
+    "Frame",
     "JournalEntry",
     "LiveExecutor",
     "ObserverStatistics",
@@ -39,6 +43,7 @@ __all__ = [
     "Policy",
     "PolicyCall",
     "Predicate",
+    "RedactionRefused",
     "ReplayReport",
     "Rule",
     "Rules",
@@ -49,6 +54,7 @@ __all__ = [
     "RunView",
     "Runtime",
     "RuntimeStatistics",
+    "Stepper",
     "TextGuardrail",
     "ToolGuardrail",
     "Watch",

@@ -20,23 +20,36 @@ from geartrain.runtime._reading import (
     list_runs,
     replay,
     snapshot_of,
+    stepper_of,
     stored_events,
     timeline,
 )
+from geartrain.runtime._stepper import Stepper
 from geartrain.trace import TraceRecord
 
 
 class RunReader(AbstractAsyncContextManager["RunReader"]):
-    """A store opened for reading only. Works while another process owns it; moves nothing and writes nothing."""
+    """A store, or an exported run, opened for reading only; moves nothing and writes nothing.
+
+    A store may be owned by another process meanwhile. An exported run is read whole when it is entered, and is then
+    the only run of its reader: `exported` says that it is so.
+    """
 
     def __init__(self, store: str | os.PathLike[str]) -> None:
         self._store = Path(store)
         self._journal: Journal | None = None
+        self.exported = False
 
     async def __aenter__(self) -> Self:
-        from geartrain.persistence.sqlite import SqliteJournal  # noqa: PLC0415 - loads the database driver
+        self.exported = _is_export(self._store)
+        if self.exported:
+            from geartrain.runtime._exported import open_export  # noqa: PLC0415 - few need it
 
-        self._journal = await SqliteJournal.open(self._store, read_only=True)
+            self._journal = await open_export(self._store)
+        else:
+            from geartrain.persistence.sqlite import SqliteJournal  # noqa: PLC0415 - loads the database driver
+
+            self._journal = await SqliteJournal.open(self._store, read_only=True)
         return self
 
     async def __aexit__(
@@ -91,15 +104,55 @@ class RunReader(AbstractAsyncContextManager["RunReader"]):
         """Fold a run's journal again, and compare every path with the recorded one."""
         return await replay(self.journal, run_id)
 
+    async def steps(self, run_id: str) -> Stepper:
+        """Return a run to be gone through event by event, forth and back, with what each did.
+
+        Raises:
+            RunNotFound: There is no such run.
+            RunCorrupt: A row is damaged or a number is missing.
+        """
+        return await stepper_of(self.journal, run_id)
+
+    def export(self, run_id: str, *, redact: Sequence[str] = (), artifacts: bool = True) -> AsyncIterator[bytes]:
+        """Yield a run as lines of JSON, to be written to a file that `open_reader` reads where there is no store.
+
+        Nothing is yielded before it is known that the run, without what *redact* leaves out, still goes the way it
+        went. If the iteration ends early, what was yielded is refused as cut.
+
+        Args:
+            run_id: The run.
+            redact: What is left out: `secrets` (fields and texts that look like them), `text:REGEX`, the `NAME` of a
+                field at any depth, or `TYPE.FIELD…` such as `ToolFinished.text`; `*` stands for any letters.
+            artifacts: Whether large outputs go with it.
+
+        Raises:
+            RunNotFound: There is no such run.
+            RunCorrupt: What is stored of it is damaged.
+            InvalidValue: A redaction rule is none.
+            RedactionRefused: Without what is left out, the run would go another way.
+        """
+        from geartrain.runtime._export import export_run  # noqa: PLC0415 - few need it
+
+        return export_run(self.journal, run_id, redact=redact, artifacts=artifacts)
+
     async def statistics(self) -> StoreStatistics:
         """Return how the store is doing."""
         return await self.journal.statistics()
 
 
+def _is_export(path: Path) -> bool:
+    """Say whether *path* is read as an exported run rather than as a store: a file of text, or a pipe."""
+    if not path.is_file():
+        return path.is_fifo()
+    with path.open("rb") as file:
+        return file.read(1) == b"{"
+
+
 def open_reader(store: str | os.PathLike[str]) -> RunReader:
-    """Return a reader of the store at *store*, to be entered with `async with`.
+    """Return a reader of the store (or the exported run) at *store*, to be entered with `async with`.
 
     Raises (on entering):
+        ExportUnusable: It is an exported run that was cut or changed; its `line` says where.
         StoreUnusable: There is no store, or it cannot be read.
         FormatUnknown: It was written by a newer version.
     """

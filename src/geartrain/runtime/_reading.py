@@ -31,6 +31,7 @@ from geartrain.machine import CallStatus as _CallStatus
 from geartrain.persistence import Journal, RunCorrupt, RunRow, StoredEvent
 from geartrain.runtime._entry import Revived, revive
 from geartrain.runtime._projection import project
+from geartrain.runtime._stepper import Stepper
 from geartrain.trace import TraceRecord
 
 _PAGE = 1_000
@@ -342,3 +343,14 @@ async def replay(journal: Journal, run_id: str) -> ReplayReport:
             break
         run = result.run
     return ReplayReport(run_id=run_id, events=run.seq, state=str(run.state), difference=difference)
+
+
+async def stepper_of(journal: Journal, run_id: str) -> Stepper:
+    """Return a run to be gone through event by event.
+
+    Raises:
+        RunNotFound: There is no such run.
+        RunCorrupt: A row is damaged or a number is missing.
+    """
+    specs = await _specs_of(journal, run_id)
+    return Stepper(run_id, [row async for row in stored_events(journal, run_id)], specs)

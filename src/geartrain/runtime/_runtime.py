@@ -333,6 +333,12 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
         """Fold a run's journal again, and compare every path with the recorded one."""
         return await replay(self._host.node.journal, run_id)
 
+    def export(self, run_id: str, *, redact: Sequence[str] = (), artifacts: bool = True) -> AsyncIterator[bytes]:
+        """Yield a run as lines of JSON that can be read where there is no store; see `RunReader.export`."""
+        from geartrain.runtime._export import export_run  # noqa: PLC0415 - few need it
+
+        return export_run(self._host.node.journal, run_id, redact=redact, artifacts=artifacts)
+
     async def statistics(self) -> RuntimeStatistics:
         """Return how the runtime is doing."""
         node = self._host.node

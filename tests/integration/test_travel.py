@@ -1,0 +1,198 @@
+"""Runs that travel, as their users meet it: exported in one folder, looked at in another that has nothing else."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from test_cli import Terminal, World, server, world  # noqa: F401 - fixtures
+
+pytestmark = pytest.mark.real_time
+
+
+def export(world: World, run: str, *words: str) -> Path:  # noqa: F811
+    """Export a run of the store, and return the file: alone in a folder far from the store and the agents."""
+    done = world.run("export", run, *words)
+    assert done.returncode == 0, done.stderr
+    file = world.elsewhere / "run.jsonl"
+    file.write_text(done.stdout)
+    return file
+
+
+def without_store(world: World) -> None:  # noqa: F811
+    """Take the store, the agents' code, and every memory of them away."""
+    for path in (world.folder / ".geartrain", world.folder / "app.py", world.base / "state"):
+        assert path.exists()
+        path.rename(path.with_name(f"{path.name}.gone"))
+
+
+def test_a_run_is_exported_in_one_folder_and_stepped_and_replayed_in_another(world: World) -> None:  # noqa: F811
+    run = world.app("writer")["id"]
+    assert world.run("approve", run, "--app", "app:app", "--by", "alice").returncode == 0
+    shown = world.run("show", run, "--full").stdout
+    file = export(world, run)
+    without_store(world)
+
+    replayed = world.run("replay", "run.jsonl", cwd=world.elsewhere)
+    stepped = world.run("step", "run.jsonl", cwd=world.elsewhere)
+    first = world.run("step", str(file), "--at", "1", "--full", cwd=world.elsewhere)
+    there = world.run("show", "run.jsonl", "--full", cwd=world.elsewhere)
+
+    assert (replayed.returncode, replayed.stdout.startswith(f"{run}: no difference in ")) == (0, True)
+    assert replayed.stdout.endswith(", FINISHED\n")
+    events = stepped.stdout.splitlines()
+    assert (stepped.returncode, events[0].split()[:2]) == (0, ["1", "RunStarted"])
+    assert events[-1].endswith("DECIDE_ACTION > FINISHED")
+    assert any("ApprovalDecided" in line for line in events)
+    for label in (
+        "before    not started",
+        "path      CREATED > PREPARE_CONTEXT > MODEL_THINKING",
+        "saw       [system]",
+    ):
+        assert label in first.stdout
+    assert "+ CallModel t1.model.a1" in first.stdout
+    timeline = shown.index("run_started") if "run_started" in shown else shown.index("started by tester")
+    assert shown[timeline:] in there.stdout
+    assert f"exported   {file}" in there.stdout
+    assert not (world.elsewhere / ".geartrain").exists()
+
+
+def test_a_run_that_waits_shows_no_command_that_nothing_here_could_answer(world: World) -> None:  # noqa: F811
+    run = world.app("writer")["id"]
+    export(world, run)
+
+    shown = world.run("show", "run.jsonl", cwd=world.elsewhere)
+
+    assert "waits for approval(t1.c1)" in shown.stdout
+    assert "geartrain approve" not in shown.stdout
+
+
+def test_a_step_has_the_whole_state_as_json(world: World) -> None:  # noqa: F811
+    run = world.app("writer")["id"]
+
+    one = json.loads(world.run("step", run, "--at", "2", "--json").stdout)
+    lines = [json.loads(line) for line in world.run("step", run, "--json").stdout.splitlines()]
+
+    assert one == lines[1]
+    assert (one["seq"], one["event"]["type"], one["after"]["state"]) == (2, "ModelReplied", "WAIT_APPROVAL")
+    assert one["before"] == lines[0]["after"]
+    assert {"path", "recorded", "commands", "commands_before", "saw", "refusal"} <= set(one)
+
+
+def test_a_pushed_event_moves_a_copy_and_an_impossible_one_prints_why(world: World) -> None:  # noqa: F811
+    run = world.app("writer")["id"]
+    before = world.run("show", run).stdout
+
+    possible = world.run("step", run, "--push", "ApprovalDecided", '{"call_id": "t1.c1", "approved": true, "by": "me"}')
+    impossible = world.run(
+        "step", run, "--push", "ToolFinished", '{"call_id": "t9.c1", "attempt": 1, "status": "ok", "text": ""}'
+    )
+    early = world.run("step", run, "--at", "0", "--push", "InputReceived", '{"text": "hello"}')
+
+    assert possible.returncode == 0, possible.stderr
+    assert "path      WAIT_APPROVAL" in possible.stdout
+    assert "+ EvaluatePermissions" in possible.stdout
+    assert (impossible.returncode, early.returncode) == (1, 1)
+    assert "ToolFinished is not possible in SUSPENDED" in impossible.stderr
+    assert "refused" in impossible.stdout
+    assert "the run has not started" in early.stderr
+    assert world.run("show", run).stdout == before
+    assert world.noted == []
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--push", "PauseRequested", "{"), "is no JSON"),
+        (("--push", "PauseRequested", "[]"), "must be a JSON object"),
+        (("--push", "Daydreamed", "{}"), "the event types of this version"),
+        (("--at", "99"), "--at: must be 0 to "),
+    ],
+)
+def test_what_cannot_be_stepped_is_wrong_usage(words: tuple[str, ...], said: str, world: World) -> None:  # noqa: F811
+    done = world.run("step", world.app("writer")["id"], *words)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+def test_what_is_left_out_of_an_export_is_nowhere_in_it(world: World) -> None:  # noqa: F811
+    run = world.app("writer")["id"]
+
+    file = export(world, run, "--redact", "text:hello", "--redact", "principal", "--redact", "by")
+
+    text = file.read_text()
+    assert "hello" not in text
+    assert "tester" not in text
+    assert world.run("replay", str(file), cwd=world.elsewhere).returncode == 0
+
+
+def test_a_redaction_that_would_change_the_run_exports_nothing(world: World) -> None:  # noqa: F811
+    done = world.run("export", world.app("writer")["id"], "--redact", "tool")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "leave out less of it" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["show", "replay", "step"])
+def test_an_export_that_is_cut_or_edited_is_refused_with_the_line(command: str, world: World) -> None:  # noqa: F811
+    file = export(world, world.app("writer")["id"])
+    lines = file.read_text().splitlines(keepends=True)
+
+    for damaged, line in (
+        ("".join(lines[:-1]), len(lines)),
+        ("".join(lines).replace("hello", "jello"), 4),
+        ("".join(lines).replace('"version":1,', '"version":9,', 1), None),
+    ):
+        file.write_text(damaged)
+        done = world.run(command, str(file), cwd=world.elsewhere)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert (f"line {line}: " if line else "found version 9") in done.stderr
+
+
+@pytest.mark.parametrize("given", ["none.jsonl", "./none", "app.py", ".geartrain/runs.db", "x" * 5_000])
+def test_a_file_that_is_no_export_is_wrong_usage(given: str, world: World) -> None:  # noqa: F811
+    world.app("writer")
+
+    done = world.run("step", given)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Traceback" not in done.stderr
+
+
+def test_somebody_at_a_terminal_goes_forth_and_back(world: World) -> None:  # noqa: F811
+    run = world.app("writer")["id"]
+
+    terminal = Terminal(world, "step", run)
+    terminal.wait_for("event 1 of ")
+
+    for typed, shown in (
+        ("n", "event 2 of "),
+        ("", "event 3 of "),
+        ("p", "event 2 of "),
+        ("99", "there are events 1 to "),
+        ("?", "what a hand-made event would do"),
+        ("push CancelRequested", "pushed as event 3"),
+        ("push ModelReplied", "geartrain: "),
+        ("f", "event 2 of "),
+        ("l", "RunStarted"),
+        ("a", "event 1 of "),
+        ("z", "event 3 of 3"),
+    ):
+        terminal.text = ""
+        terminal.type(f"{typed}\n")
+        terminal.wait_for(shown)
+        terminal.wait_for("? for more: ")
+    terminal.type("q\n")
+
+    assert terminal.wait_ended() == 0
+
+
+def test_an_export_is_not_poured_over_a_terminal(world: World) -> None:  # noqa: F811
+    run = world.app("writer")["id"]
+
+    terminal = Terminal(world, "export", run)
+
+    assert terminal.wait_ended() == 2
+    assert "is a terminal" in terminal.text

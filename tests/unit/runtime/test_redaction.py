@@ -1,0 +1,132 @@
+"""What the rules of an export leave out, and what they do not touch."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from geartrain.errors import InvalidValue
+from geartrain.runtime._redaction import Redaction
+
+
+def after(rule: str, body: dict[str, Any], kind: str = "ToolFinished") -> dict[str, Any]:
+    return Redaction([rule]).event(kind, body)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("password=hunter2 and more", "password=[redacted 1] and more"),
+        ('{"user": "ann", "password": "hunter2"}', '{"user": "ann", "password": "[redacted 1]"}'),
+        ("{'api_key': 'abc'}", "{'api_key': [redacted 1]}"),
+        ("Authorization: Bearer abcdefgh.1234", "Authorization: Bearer [redacted 1]"),
+        ("postgres://ann:hunter2@host/db", "postgres://ann:[redacted 1]@host/db"),
+        ("key sk-abcdefghijklmnopqrst!", "key [redacted 1]!"),
+        ("AKIAABCDEFGHIJKLMNOP", "[redacted 1]"),
+        ("a\n-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----\nb", "a\n[redacted 1]\nb"),
+        ("-----BEGIN PRIVATE KEY-----\ncut off", "[redacted 1]"),
+        ("eyJhbGciOiJI.eyJzdWIiOiIx.c2ln", "[redacted 1]"),
+        ("the token of the day", "the token of the day"),
+        ("the passwords are safe", "the passwords are safe"),
+    ],
+)
+def test_texts_that_look_like_secrets_are_left_out(text: str, shown: str) -> None:
+    assert after("secrets", {"text": text}) == {"text": shown}
+
+
+@pytest.mark.parametrize(
+    ("rule", "body", "shown"),
+    [
+        ("path", {"arguments": '{"path": "/a", "n": 1}'}, {"arguments": '{"path": "[redacted 1]", "n": 1}'}),
+        ("secrets", {"context": {"db": {"password": 7}}}, {"context": {"db": {"password": "[redacted 1]"}}}),
+        ("text", {"text": "all of it", "id": "x"}, {"text": "[redacted 1]", "id": "x"}),
+        ("ToolFinished.text", {"text": "a", "by": "ann"}, {"text": "[redacted 1]", "by": "ann"}),
+        ("Other.text", {"text": "a"}, {"text": "a"}),
+        ("arguments", {"arguments": '{"a": 1}'}, {"arguments": '{"redacted": "[redacted 1]"}'}),
+        ("arguments", {"arguments": "broken"}, {"arguments": "[redacted 1]"}),
+        (
+            "*.arguments.a",
+            {"calls": [{"arguments": '{"a": "x"}'}]},
+            {"calls": [{"arguments": '{"a": "[redacted 1]"}'}]},
+        ),
+        ("context", {"context": {"root": "/a"}}, {"context": {"redacted": "[redacted 1]"}}),
+        ("text:[0-9]{4}", {"context": {"n": 1234, "m": 12}}, {"context": {"n": "[redacted 1]", "m": 12}}),
+        ("text:ann", {"context": {"ann": True}}, {"context": {"[redacted 1]": True}}),
+        ("text:ann", {"context": ["ann", None]}, {"context": ["[redacted 1]", None]}),
+        ("list", {"context": {"list": [1, 2]}}, {"context": {"list": ["[redacted 1]"]}}),
+        ("text:a=(?P<secret>b)", {"text": "a=b"}, {"text": "a=[redacted 1]"}),
+        ("text", {"text": ""}, {"text": ""}),
+        ("attempt", {"attempt": 3}, {"attempt": 3}),
+        ("verdicts", {"verdicts": [1]}, {"verdicts": [1]}),
+        ("key", {"text": '[{"key": "a"}]'}, {"text": '[{"key": "[redacted 1]"}]'}),
+    ],
+)
+def test_a_rule_leaves_out_what_it_names(rule: str, body: dict[str, Any], shown: dict[str, Any]) -> None:
+    assert after(rule, body) == shown
+
+
+@pytest.mark.parametrize("rule", ["password", "secrets", "Spec.tools.*.parameters.*"])
+def test_the_names_of_a_tools_parameters_are_no_fields(rule: str) -> None:
+    schema = {"properties": {"password": {"type": "string", "description": "ann's"}}}
+    spec = {"tools": [{"name": "login", "parameters": schema}]}
+
+    assert Redaction([rule]).spec(spec) == spec
+    assert "ann" not in json.dumps(Redaction(["text:ann"]).spec(spec))
+
+
+def test_the_words_by_which_a_run_finds_its_parts_are_passed_over() -> None:
+    body = {"id": "t1.c1", "call_id": "t1.c1", "tool": "t1", "text": "t1", "labels": {"id": "t1"}}
+
+    assert after("text:t1", body) == {**body, "text": "[redacted 1]", "labels": {"id": "[redacted 1]"}}
+
+
+def test_the_same_text_has_the_same_number_and_another_text_another() -> None:
+    redaction = Redaction(["text:[a-z]+@[a-z]+"])
+
+    texts = [redaction.text(text) for text in ("a@x", "b@y and a@x")]
+
+    assert texts == ["[redacted 1]", "[redacted 2] and [redacted 1]"]
+
+
+def test_lengths_are_kept_where_they_are_to_be() -> None:
+    redaction = Redaction(["ToolFinished.text"], lengths=True)
+
+    shown = [redaction.event("ToolFinished", {"text": "x" * count})["text"] for count in (3, 12, 40)]
+
+    assert [len(text) for text in shown] == [3, 12, 40]
+    assert not any("x" in text for text in shown)
+
+
+def test_what_a_key_said_first_is_left_out_although_it_says_something_else_later() -> None:
+    shown = after("secrets", {"text": '{"password": "hunter2", "password": ""}'})["text"]
+
+    assert "hunter2" not in shown
+
+
+def test_json_without_end_is_left_out_as_a_whole() -> None:
+    deep = '{"a":' * 900 + '"ann"' + "}" * 900
+
+    assert "ann" not in after("text:ann", {"arguments": deep})["arguments"]
+
+
+def test_arguments_keep_their_form_and_their_digests_are_told() -> None:
+    redaction = Redaction(["secrets"])
+
+    shown = redaction.event("ModelReplied", {"calls": [{"tool": "login", "arguments": '{"token": "abc"}'}]})
+
+    assert json.loads(shown["calls"][0]["arguments"]) == {"token": "[redacted 1]"}
+    assert len(redaction.digests) == 1
+
+
+@pytest.mark.parametrize("rule", ["", "text:", "text:(", "text:a*", "two words", "a/b", "name:x"])
+def test_a_rule_that_is_none_is_refused(rule: str) -> None:
+    with pytest.raises(InvalidValue) as refused:
+        Redaction([rule])
+
+    assert "redaction rule" in str(refused.value)
+
+
+def test_what_a_text_rule_looks_for_is_not_told() -> None:
+    assert Redaction(["secrets", "text:hunter2", "by"]).told == ("secrets", "text", "by")
