@@ -49,7 +49,8 @@ from geartrain.machine._events import (
     WriteInDoubt,
 )
 from geartrain.machine._fold import Difference, fold, join_path, split_path
-from geartrain.machine._moves import HANDOFF_PREFIX
+from geartrain.machine._guards import GUARD_PREFIX, guard_arguments, guard_text
+from geartrain.machine._opening import HANDOFF_PREFIX
 from geartrain.machine._outside import EXTERNAL, awaits_answer, awaits_reply, is_outside, rests, waits_outside
 from geartrain.machine._outstanding import alarms, outstanding, wake_at
 from geartrain.machine._run import Call, Run
@@ -126,6 +127,7 @@ __all__ = [
     "EVENT_VERSIONS",
     "EXTERNAL",
     "FAILURES",
+    "GUARD_PREFIX",
     "HANDOFF_PREFIX",
     "IN_PROGRESS",
     "KIND_OF_CODE",
@@ -234,6 +236,8 @@ __all__ = [
     "event_from_json",
     "fold",
     "groups",
+    "guard_arguments",
+    "guard_text",
     "is_outside",
     "join_path",
     "outstanding",

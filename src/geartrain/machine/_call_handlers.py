@@ -19,7 +19,9 @@ from geartrain.machine._events import (
     ToolStarted,
     WriteInDoubt,
 )
-from geartrain.machine._moves import arguments_problem, deny, doubt, go_on, leave_in_doubt, let_through, not_done
+from geartrain.machine._guards import text_problem
+from geartrain.machine._moves import deny, doubt, go_on, leave_in_doubt, let_through, not_done
+from geartrain.machine._opening import arguments_problem
 from geartrain.machine._outside import awaits_answer
 from geartrain.machine._run import Call
 from geartrain.machine._shorten import brief
@@ -124,7 +126,7 @@ def _apply(draft: Draft, call: Call, verdict: Verdict) -> None:
             deny(draft, call, ReasonCode.TOOL_DENIED, verdict.reason, by)
         case "invalid" if call.doubted:
             leave_in_doubt(draft, call, f"cannot be run again: {verdict.reason}")
-        case "invalid":
+        case "invalid" if call.role == "tool":
             result = CallResult(status=ResultStatus.ERROR, text=verdict.reason, size=len(verdict.reason))
             draft.finish_call(call, result)
             draft.set(tool_failures=draft.run.tool_failures + 1)
@@ -160,7 +162,8 @@ def on_decided(draft: Draft, event: ApprovalDecided) -> None:
         _moved(draft)
         return
     if event.arguments is not None:
-        problem = arguments_problem(RequestedCall(tool=call.tool, arguments=event.arguments))
+        requested = RequestedCall(tool=call.tool, arguments=event.arguments)
+        problem = arguments_problem(requested) if call.role == "tool" else text_problem(event.arguments)
         if problem:
             raise Refused(f"the edited arguments of call {call.id!r} cannot be used: {problem}")
         edited = digest(event.arguments.encode("utf-8", "surrogatepass"))
@@ -277,6 +280,8 @@ def on_answered(draft: Draft, event: CallAnswered) -> None:
     call = draft.run.call(event.call_id)
     if call is None:
         raise Refused(f"call {event.call_id!r} is not open")
+    if call.role != "tool":
+        raise Refused(f"{call.id!r} is the run's {call.role}: it is approved or denied, not answered")
     if call.result is not None:
         raise Refused(f"call {call.id!r} already has its result ({call.result.status})", duplicate=True)
     if draft.run.ending is not None and not awaits_answer(call):

@@ -84,7 +84,8 @@ def assemble(draft: Draft, provided: tuple[Message, ...], history: tuple[Message
         before = len(kept) - newest
         opening: tuple[Message, ...] = (system, *kept[:before], *provided, *kept[before:])
     else:
-        opening = (system, *history, *provided, Message(role="user", text=run.user_input))
+        heard = () if run.unheard else (Message(role="user", text=run.user_input),)
+        opening = (system, *history, *provided, *heard)
     draft.set(messages=opening, messages_size=sum(message.size() for message in opening))
 
 

@@ -26,6 +26,7 @@ EDGES: dict[RunState, tuple[RunState, ...]] = {
     RunState.CREATED: (RunState.PREPARE_CONTEXT,),
     RunState.PREPARE_CONTEXT: (
         RunState.MODEL_THINKING,
+        RunState.WAIT_APPROVAL,
         RunState.SUSPENDED,
         RunState.FAILED,
         RunState.CANCELLED,
@@ -52,8 +53,10 @@ EDGES: dict[RunState, tuple[RunState, ...]] = {
     RunState.WAIT_APPROVAL: (
         RunState.EXECUTE_TOOL,
         RunState.OBSERVE,
+        RunState.COMPACT_OR_SAVE,
         RunState.MODEL_THINKING,
         RunState.SUSPENDED,
+        RunState.FINISHED,
         RunState.FAILED,
         RunState.CANCELLED,
     ),
@@ -70,6 +73,7 @@ EDGES: dict[RunState, tuple[RunState, ...]] = {
     RunState.COMPACT_OR_SAVE: (
         RunState.MODEL_THINKING,
         RunState.PREPARE_CONTEXT,
+        RunState.WAIT_APPROVAL,
         RunState.SUSPENDED,
         RunState.FAILED,
         RunState.CANCELLED,

@@ -140,6 +140,8 @@ def end_now(draft: Draft) -> None:
     """Give every open call its result and go into the ended state."""
     ending = draft.run.ending
     assert ending is not None, "a run ends for a cause"
+    if draft.run.guarding:
+        draft.set(calls=())  # a text that nobody let through is no part of the context
     for call in draft.run.calls:
         if call.result is None:
             status, text = _LEFT_OVER.get(CallStatus.IN_DOUBT if call.doubted else call.status, _NOT_STARTED)
@@ -155,7 +157,7 @@ def end_now(draft: Draft) -> None:
 
 def check_budget(draft: Draft) -> None:
     """Look at the limits after an event: end the run, put it on hold, or have it wrap up, as the agent says."""
-    if draft.run.ending is None and not draft.run.wrapping_up:
+    if draft.run.ending is None and not draft.run.wrapping_up and not draft.run.answering:
         cause = reached(draft, before_call=False)
         if cause is not None:
             over_budget(draft, cause)

@@ -57,7 +57,8 @@ from geartrain.machine._moves import (
 )
 from geartrain.machine._outside import EXTERNAL, awaits_reply
 from geartrain.machine._outstanding import call_dwells_until, person_waits_until, waits_until
-from geartrain.machine._shorten import brief
+from geartrain.machine._run import Call
+from geartrain.machine._shorten import brief, shortened
 from geartrain.machine._states import CallStatus, HoldKind, ReasonCode, ResultStatus, RunState
 from geartrain.machine._termination import CLOCK_GRAIN
 from geartrain.machine._values import CallResult, Message
@@ -83,6 +84,8 @@ def on_started(draft: Draft, event: RunStarted) -> None:
         created_at=draft.now,
         started_at=draft.now,
     )
+    if "input" in draft.spec.guarded:
+        draft.set(queued_input=(event.input,), unheard=True)
     begin_context(draft, event.history)
 
 
@@ -188,9 +191,7 @@ def on_input(draft: Draft, event: InputReceived) -> None:
     """Answer the agent's question if it asked one, else queue for the next model call."""
     asking = next((c for c in draft.run.calls if c.status is CallStatus.AWAITING_INPUT), None)
     if asking is not None:
-        result = CallResult(status=ResultStatus.OK, text=event.text, size=len(event.text), by=event.by or event.source)
-        draft.finish_call(asking, result)
-        go_on(draft)
+        _answer_question(draft, asking, event)
         return
     queued, room = draft.run.queued_input, draft.spec.context.bytes
     if len(queued) >= draft.spec.limits.queued_inputs or sum(map(len, queued)) + len(event.text) > room:
@@ -201,6 +202,18 @@ def on_input(draft: Draft, event: InputReceived) -> None:
     if not fits(draft, event.text):
         raise Refused(f"an input of {len(event.text)} bytes does not fit in the context of {room} bytes")
     draft.set(queued_input=(*draft.run.queued_input, event.text))
+
+
+def _answer_question(draft: Draft, asking: Call, event: InputReceived) -> None:
+    text = event.text
+    if "input" in draft.spec.guarded:
+        # Judged like all that is said, it follows as a message; there is always room for what was asked for.
+        answer = shortened(text, draft.spec.context.result_bytes)
+        draft.set(queued_input=(*draft.run.queued_input, answer))
+        text = "the answer follows as a message"
+    result = CallResult(status=ResultStatus.OK, text=text, size=len(text), by=event.by or event.source)
+    draft.finish_call(asking, result)
+    go_on(draft)
 
 
 def on_pause(draft: Draft, event: PauseRequested) -> None:

@@ -12,9 +12,7 @@ Rule 3: a suspended run goes on when its set of holds is empty, where it was (`p
 
 from __future__ import annotations
 
-import msgspec
-
-from geartrain.ids import call_id, digest
+from geartrain.ids import call_id
 from geartrain.limits import Unlimited
 from geartrain.machine._context import (
     assemble,
@@ -27,12 +25,15 @@ from geartrain.machine._context import (
 )
 from geartrain.machine._draft import Draft
 from geartrain.machine._ending import check_budget, end, fail, over_budget, reached, wrap_up
+from geartrain.machine._guards import deny_guard, guard_answer, guard_inputs, guard_text, hear
+from geartrain.machine._opening import done_at_once, opened, received, too_many
 from geartrain.machine._outside import runs_again, starts_outside
 from geartrain.machine._run import Call
 from geartrain.machine._shorten import brief, shortened
 from geartrain.machine._states import (
     ALLOWED,
     APPROVED,
+    ASKED,
     AWAITING_INPUT,
     DONE,
     IN_DOUBT,
@@ -46,9 +47,7 @@ from geartrain.machine._states import (
     ResultStatus,
     RunState,
 )
-from geartrain.machine._values import CallResult, Message, RequestedCall, ToolCall
-
-HANDOFF_PREFIX = "hand_off_to_"
+from geartrain.machine._values import CallResult, Message, RequestedCall
 
 
 def begin_context(draft: Draft, history: tuple[Message, ...] = ()) -> None:
@@ -69,6 +68,9 @@ def to_model(draft: Draft) -> None:
         return
     if draft.stopped:
         suspend(draft, RunState.MODEL_THINKING)
+        return
+    if guard_inputs(draft):
+        settle_calls(draft)
         return
     take_input(draft)
     keep_window(draft, draft.spec.context)
@@ -204,12 +206,15 @@ def _anomaly(draft: Draft, text: str, problem: str, code: str) -> None:
         save(draft)
 
 
-def _answer(draft: Draft, text: str) -> None:
-    """Finish with *text*, unless something was said meanwhile that the model has not heard and still may."""
+def _answer(draft: Draft, text: str, *, judged: bool = False) -> None:
+    """Finish with *text*, once it is judged; or go on, if the model has not heard all that was said and still may."""
     turn = draft.run.turn_count
     if draft.run.queued_input and not draft.run.calls and reached(draft, before_call=True) is None:
         say(draft, Message(role="assistant", text=text, turn=turn))
         save(draft)
+        return
+    if not judged and guard_answer(draft, text):
+        settle_calls(draft)
         return
     draft.set(final_answer=text)
     end(draft, RunState.FINISHED, None)
@@ -221,87 +226,19 @@ def open_calls(draft: Draft, text: str, requested: tuple[RequestedCall, ...]) ->
     first = len(run.calls)
     calls = list(run.calls)
     for position, request in enumerate(requested, start=1):
-        call = _received(draft, call_id(run.turn_count, position), request)
+        call = received(draft, call_id(run.turn_count, position), request)
         if position > spec.limits.calls_per_reply or len(calls) >= spec.limits.open_calls:
-            calls.append(_done(call, ResultStatus.REFUSED, _too_many(draft)))
+            calls.append(done_at_once(call, ResultStatus.REFUSED, too_many(draft)))
         elif run.wrapping_up:
             text_ = f"{run.wrapping_up}: the budget is used up; answer with what there is"
-            calls.append(_done(call, ResultStatus.REFUSED, text_))
+            calls.append(done_at_once(call, ResultStatus.REFUSED, text_))
         else:
-            calls.append(_opened(draft, call, request))
+            calls.append(opened(draft, call, request))
     commentary = f"{run.commentary}\n{text}" if run.commentary and text else run.commentary or text
     draft.set(calls=tuple(calls), commentary=shortened(commentary, spec.context.result_bytes))
     _count_failures(draft, calls[first:])
     draft.enter(RunState.WAIT_APPROVAL)
     settle_calls(draft)
-
-
-def _too_many(draft: Draft) -> str:
-    limits = draft.spec.limits
-    return f"too many calls: at most {limits.calls_per_reply} of one reply are run, {limits.open_calls} at a time"
-
-
-def _received(draft: Draft, own_id: str, request: RequestedCall) -> Call:
-    return Call(
-        id=own_id,
-        tool=request.tool[:200],
-        arguments=request.arguments,
-        arguments_digest=digest(request.arguments.encode("utf-8", "surrogatepass")),
-        provider_id=request.provider_id[:200],
-        since=draft.now,
-    )
-
-
-def _opened(draft: Draft, call: Call, request: RequestedCall) -> Call:
-    """Return the call as the recorded spec sees it: with its flags, or with the error that it is."""
-    spec = draft.spec
-    problem = arguments_problem(request)
-    target = request.tool.removeprefix(HANDOFF_PREFIX)
-    if request.tool.startswith(HANDOFF_PREFIX) and target in spec.handoffs:
-        return _handoff(draft, call, target)
-    sub_agent, tool = spec.sub_agent(request.tool), spec.tool(request.tool)
-    if sub_agent is None and tool is None:
-        known = ", ".join([*(each.name for each in spec.tools), *(each.name for each in spec.sub_agents)])
-        return _done(call, ResultStatus.ERROR, brief(f"there is no tool {call.tool!r}; there are: {known or 'none'}"))
-    if problem:
-        return _done(call, ResultStatus.ERROR, problem)
-    if sub_agent is not None:
-        return msgspec.structs.replace(call, sub_agent=True)
-    assert tool is not None
-    ask_user = tool.kind == "ask_user"
-    return msgspec.structs.replace(
-        call,
-        read_only=tool.read_only,
-        idempotent=tool.idempotent,
-        verify=tool.verify,
-        external=tool.external,
-        ask_user=ask_user,
-        timeout_seconds=tool.timeout_seconds,
-        status=ALLOWED if ask_user else PROPOSED,
-    )
-
-
-def _handoff(draft: Draft, call: Call, target: str) -> Call:
-    if draft.run.handing_off is not None:
-        return _done(call, ResultStatus.REFUSED, "only one handoff at a time: another one comes first")
-    own = ToolCall(id=call.id, tool=target, arguments=call.arguments, provider_id=call.provider_id)
-    draft.set(handing_off=own)
-    return _done(call, ResultStatus.OK, f"handed off to {target}")
-
-
-def arguments_problem(request: RequestedCall) -> str:
-    """Return what is wrong with a call's arguments as JSON, or an empty text."""
-    if request.oversized:
-        return f"the arguments are too large ({request.oversized} bytes)"
-    try:
-        value = msgspec.json.decode(request.arguments or "{}")
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as problem:
-        return f"the arguments are not JSON: {problem}"
-    return "" if isinstance(value, dict) else "the arguments must be a JSON object"
-
-
-def _done(call: Call, status: ResultStatus, text: str) -> Call:
-    return msgspec.structs.replace(call, status=DONE, result=CallResult(status=status, text=text, size=len(text)))
 
 
 def _count_failures(draft: Draft, calls: list[Call]) -> None:
@@ -312,6 +249,9 @@ def _count_failures(draft: Draft, calls: list[Call]) -> None:
 
 def settle_calls(draft: Draft) -> None:
     """Start what may start now, and rest where the open calls leave the run."""
+    if draft.run.guarding:
+        _settle_guards(draft)
+        return
     if draft.run.unconsulted and not draft.stopped and draft.run.ending is None:
         _look_at_budget(draft)
     if draft.run.ending is None:
@@ -331,6 +271,29 @@ def settle_calls(draft: Draft) -> None:
     else:
         assert run.holds, f"run {run.id}: calls open, none in progress, and no hold: {run.calls!r}"
         suspend(draft, RunState.WAIT_APPROVAL if undecided else RunState.EXECUTE_TOOL)
+
+
+def _settle_guards(draft: Draft) -> None:
+    """Rest until everything said, or the answer, is judged; then let the run hear it, or finish."""
+    run = draft.run
+    statuses = {call.status for call in run.calls}
+    undecided = not statuses.isdisjoint(UNDECIDED)
+    if run.ending is not None:
+        return
+    if draft.stopped or (ASKED in statuses and not undecided):
+        suspend(draft, RunState.WAIT_APPROVAL)
+    elif undecided:
+        _rest(draft, RunState.WAIT_APPROVAL)
+    elif not run.answering:
+        hear(draft)
+        to_model(draft)
+    else:
+        text, result = guard_text(run.calls[0].arguments), run.calls[0].result
+        draft.set(calls=())
+        if result is None:
+            _answer(draft, text, judged=True)
+        else:
+            _anomaly(draft, text, f"the answer was not let through: {result.text}", ReasonCode.OUTPUT_DENIED)
 
 
 def _rest(draft: Draft, state: RunState) -> None:
@@ -409,7 +372,7 @@ def to_context(draft: Draft) -> None:
 def let_through(draft: Draft, call: Call) -> None:
     """Allow a call, if the budget of tool calls has room for it; allowed again, it counts once."""
     limit = draft.run.budget.max_tool_calls
-    if call.counted:
+    if call.counted or call.role != "tool":
         draft.set_call(call, status=ALLOWED)
         return
     if not isinstance(limit, Unlimited) and draft.run.tool_calls >= limit:
@@ -426,6 +389,9 @@ def deny(draft: Draft, call: Call, code: ReasonCode, reason: str, by: str) -> No
     One that an earlier attempt may have done is not run again, but neither can it be called denied: it is in doubt.
     """
     text = reason or "no reason given"
+    if call.role != "tool":
+        deny_guard(draft, call, code, text, by)
+        return
     if call.doubted:
         leave_in_doubt(draft, call, f"denied while in doubt: {text}")
     else:

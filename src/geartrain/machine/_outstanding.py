@@ -176,7 +176,7 @@ def _alarms(run: Run, spec: AgentSpec) -> Iterator[tuple[float, str, str]]:
     if run.state is RunState.SUSPENDED:
         return
     limit = run.budget.max_seconds
-    counted = not run.wrapping_up and not run.held_by(HoldKind.BUDGET) and not in_inactive_wait(run, spec)
+    counted = not (run.wrapping_up or run.answering or run.held_by(HoldKind.BUDGET) or in_inactive_wait(run, spec))
     if not isinstance(limit, Unlimited) and counted:
         yield run.updated_at + max(0.0, limit - run.active_seconds), "active_seconds", ""
     overdue = _external_until(run, spec)

@@ -7,7 +7,7 @@ costs the same however long the run is.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 from geartrain.limits import Unlimited
 from geartrain.machine._spec import Budget
@@ -33,7 +33,8 @@ class Call(Value, frozen=True, kw_only=True, omit_defaults=False):
 
     `sub_agent` calls start a run; the flags are the stricter of the recorded and today's tool. `approved` once a
     person has approved it with these very arguments, `counted` once the call counts as a tool call, `doubted`
-    while an earlier attempt may have done what the next one is to do.
+    while an earlier attempt may have done what the next one is to do. A `role` other than tool makes it a guard call:
+    a text that is judged.
     """
 
     id: str
@@ -57,6 +58,7 @@ class Call(Value, frozen=True, kw_only=True, omit_defaults=False):
     expires_at: float | None = None
     reason: str = ""
     result: CallResult | None = None
+    role: Literal["tool", "input", "answer"] = "tool"
 
     @property
     def barrier(self) -> bool:
@@ -70,7 +72,8 @@ class Run(Value, frozen=True, kw_only=True, omit_defaults=False):
     `phase` is where a suspended run goes on; for the others it equals `state`. `entered_at` is when the present state
     was entered. `unconsulted` counts results that the model has not been asked about (consult each_result).
     `wrapping_up` is the budget code for which the last turn is taken without tools, `wrap_up_turn` the number of that
-    turn once it has begun.
+    turn once it has begun. `unheard` as long as the run's own input is not judged; `inputs_judged` counts the inputs
+    that were given to guardrails.
     """
 
     id: str
@@ -100,6 +103,8 @@ class Run(Value, frozen=True, kw_only=True, omit_defaults=False):
     remembered: tuple[PermissionDecision, ...] = ()
     context_artifacts: tuple[Artifact, ...] = ()
     queued_input: tuple[str, ...] = ()
+    unheard: bool = False
+    inputs_judged: int = 0
     budget: Budget = Budget()
     deadline: float | None = None
     compacting: int = 0
@@ -168,6 +173,16 @@ class Run(Value, frozen=True, kw_only=True, omit_defaults=False):
             if call.id == call_id:
                 return call
         return None
+
+    @property
+    def guarding(self) -> bool:
+        """Whether the open calls are guard calls: texts that are judged."""
+        return bool(self.calls) and self.calls[0].role != "tool"
+
+    @property
+    def answering(self) -> bool:
+        """Whether the run's answer is being judged."""
+        return bool(self.calls) and self.calls[0].role == "answer"
 
     def held_by(self, kind: str) -> bool:
         """Whether a hold of that kind is open."""

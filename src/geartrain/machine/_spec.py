@@ -147,6 +147,10 @@ class AgentSpec(Value, frozen=True, kw_only=True, omit_defaults=False):
 
     `stop_when` ends a run in addition to its budget. `consult` each_result asks the model again after each
     result while other calls still run (plans use it). `handoffs` are names of agents that may take the run over.
+    `guarded` says of which texts guardrails are asked: what is said to the run, the answer that it would finish with.
+
+    Raises:
+        InvalidValue: Texts are guarded of an agent that is consulted after each result.
     """
 
     name: str
@@ -166,6 +170,11 @@ class AgentSpec(Value, frozen=True, kw_only=True, omit_defaults=False):
     context: ContextRules = ContextRules()
     limits: StepLimits = StepLimits()
     rules_version: int = RULES_VERSION
+    guarded: tuple[Literal["input", "answer"], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.guarded and self.consult == "each_result":
+            raise InvalidValue("guarded", "empty for an agent that is consulted after each result", self.guarded)
 
     def tool(self, name: str) -> ToolSpec | None:
         """Return the tool of that name, or None."""

@@ -120,6 +120,8 @@ class ReasonCode(StrEnum):
     TOOL_DENIED = "tool_denied"
     APPROVAL_DENIED = "approval_denied"
     APPROVAL_EXPIRED = "approval_expired"
+    INPUT_DENIED = "input_denied"
+    OUTPUT_DENIED = "output_denied"
     MODEL_FAILED = "model_failed"
     UNSUPPORTED_ACTION = "unsupported_action"
     INVALID_OUTPUT = "invalid_output"
@@ -146,6 +148,8 @@ KIND_OF_CODE: Final[Mapping[ReasonCode, ErrorKind]] = MappingProxyType(
         ReasonCode.TOOL_DENIED: ErrorKind.PERMISSION,
         ReasonCode.APPROVAL_DENIED: ErrorKind.PERMISSION,
         ReasonCode.APPROVAL_EXPIRED: ErrorKind.PERMISSION,
+        ReasonCode.INPUT_DENIED: ErrorKind.PERMISSION,
+        ReasonCode.OUTPUT_DENIED: ErrorKind.PERMISSION,
         ReasonCode.MODEL_FAILED: ErrorKind.MODEL,
         ReasonCode.UNSUPPORTED_ACTION: ErrorKind.MODEL,
         ReasonCode.INVALID_OUTPUT: ErrorKind.MODEL,

@@ -101,6 +101,7 @@ TOOLS = (
 )
 CHAOS = os.environ.get("HYPOTHESIS_PROFILE") == "chaos"
 ARGUMENTS = ("{}", '{"a":1}', '{"b":"two"}', "{", "[]", "", "null")
+TEXTS = ('{"text":"softer"}', '{"text":"other"}')
 LOST = "lost"
 
 
@@ -152,7 +153,12 @@ class World:
         self.random = random.Random(seed)
         self.spec = spec or _some_spec(self.random)
         self.other = AgentSpec(
-            name="other", tools=TOOLS, providers=self.spec.providers, limits=self.spec.limits, context=self.spec.context
+            name="other",
+            tools=TOOLS,
+            providers=self.spec.providers,
+            limits=self.spec.limits,
+            context=self.spec.context,
+            guarded=self.spec.guarded,
         )
         self.specs = {spec_digest(each): each for each in (self.spec, self.other)}
         self.run = Run(id=f"r-{seed}")
@@ -337,6 +343,7 @@ class World:
     def _verdicts(self, command: EvaluatePermissions, common: dict[str, Any]) -> Event:
         rng = self.random
         asked = [c for c in command.call_ids if rng.random() < 0.9] or list(command.call_ids)
+        texts = {call.id for call in self.run.calls if call.role != "tool"}
         kinds = ("allow", "allow", "allow", "allow", "ask", "ask", "deny" if rng.random() < 0.3 else "allow")
         withdrawn = ("read_only", "idempotent", "verify") if rng.random() < 0.05 else ()
         verdicts = tuple(
@@ -346,7 +353,7 @@ class World:
                 reason="because",
                 rule=rng.choice(("", "rule 1")),
                 withdrawn=withdrawn,
-                arguments=rng.choice(ARGUMENTS[:3]) if rng.random() < 0.05 else None,
+                arguments=rng.choice(TEXTS if call_id in texts else ARGUMENTS[:3]) if rng.random() < 0.05 else None,
             )
             for call_id in asked
         )
@@ -447,7 +454,7 @@ class World:
     def _acts_on(self, call: Call, common: dict[str, Any]) -> Iterator[Callable[[], Event]]:
         rng, about = self.random, {"call_id": call.id}
         if call.status is CallStatus.ASKED:
-            edited = rng.choice((None, None, '{"edited":true}', "{"))
+            edited = rng.choice((None, None, '{"edited":true}' if call.role == "tool" else '{"text":"edited"}', "{"))
             digest = rng.choice(("", call.arguments_digest, "other"))
             for approved in (True, True, True, False):
                 yield lambda approved=approved: ApprovalDecided(  # type: ignore[misc]
@@ -552,6 +559,8 @@ def _some_spec(rng: random.Random) -> AgentSpec:
         max_cost=rng.choice((0.05, UNLIMITED, UNLIMITED)),
         max_tool_calls=rng.choice((2, 10, UNLIMITED, UNLIMITED)),
     )
+    consult = rng.choice(("all_results", "all_results", "each_result"))
+    guarded: Any = rng.choice(((), ("input",), ("answer",), ("input", "answer"))) if consult == "all_results" else ()
     return AgentSpec(
         name="agent",
         instructions="Be good.",
@@ -564,7 +573,8 @@ def _some_spec(rng: random.Random) -> AgentSpec:
         stop_when=rng.choice((None, None, None, ToolCalled("ship"), TurnsReached(3) & ToolCalled("look"))),
         on_denied=rng.choice(("fail", "tell", "tell")),
         on_budget=rng.choice(("fail", "wrap_up", "suspend")),
-        consult=rng.choice(("all_results", "all_results", "each_result")),
+        consult=consult,
+        guarded=guarded,
         context=ContextRules(
             messages=rng.choice((6, 40, 200)),
             bytes=rng.choice((700, 4_000, 1_000_000)),

@@ -134,6 +134,8 @@ def test_every_call_gets_one_result_and_results_enter_the_context_in_call_order(
     """P4, JR-1, PT-1: whatever the order in which results come in."""
     results: dict[str, tuple[ResultStatus, str]] = {}
     for _, moved in walk(seed):
+        if moved.before.guarding or moved.after.guarding:
+            continue  # texts that are judged are merged as what was said
         for call in moved.after.calls:
             if call.result is not None:
                 seen = (call.result.status, call.id)
@@ -167,7 +169,7 @@ def test_budgets_are_not_exceeded(seed: int) -> None:
             assert let_through <= budget.max_tool_calls  # type: ignore[operator]
         if run.state in ENDED or run.ending is not None or world.spec.on_budget == "wrap_up":
             continue
-        if world.spec.on_budget == "suspend" and run.held_by(HoldKind.BUDGET):
+        if run.answering or (world.spec.on_budget == "suspend" and run.held_by(HoldKind.BUDGET)):
             continue
         for used, limit in (
             (run.tool_failures, budget.max_tool_failures),
