@@ -40,7 +40,8 @@ def described(call: OpenCall, *, whole: bool = False, root: str | None = None) -
 
     With *root*, the folder of the run's files, also that a file which is there would be replaced.
     """
-    lines = [f"approval needed: {safe(call.tool)} ({call.call_id})"]
+    what = safe(call.tool) if call.role == "tool" else f"the run's {call.role}"
+    lines = [f"approval needed: {what} ({call.call_id})"]
     if call.reason:
         lines.append(f"  {one_line(call.reason, 200)}")
     try:

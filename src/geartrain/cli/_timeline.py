@@ -80,8 +80,14 @@ def _evaluated(payload: Payload) -> str:
     again = ", asked again after the approval" if payload.get("approved_before") else ""
     withdrawn = f", no longer {', '.join(payload['withdrawn'])}" if payload.get("withdrawn") else ""
     who = f"guardrail {payload['guard']}" if payload.get("guard") else f"policy{_rule(payload)}"
-    verdict = f"{who} says {payload['verdict']} to {payload['call_id']} {payload.get('tool', '')}"
+    verdict = f"{who} says {payload['verdict']} to {_about(payload)}"
     return one_line(f"{verdict}{again}{withdrawn}{reason}{problem}", _WIDE)
+
+
+def _about(payload: Payload) -> str:
+    """Return what was judged: a call of a tool, or the run's input or answer."""
+    what = f"the run's {payload['role']}" if payload.get("role") else payload.get("tool", "")
+    return f"{payload['call_id']} {what}"
 
 
 def _rule(payload: Payload) -> str:
@@ -91,14 +97,14 @@ def _rule(payload: Payload) -> str:
 def _guardrail(payload: Payload) -> str:
     reason = f": {payload['reason']}" if payload.get("reason") else ""
     problem = f" [{payload['error']}]" if payload.get("error") else ""
-    about = f"guardrail {payload['guard']}: {payload['verdict']} {payload['call_id']} {payload.get('tool', '')}"
+    about = f"guardrail {payload['guard']}: {payload['verdict']} {_about(payload)}"
     return one_line(f"{about}{reason}{problem}", _WIDE)
 
 
 def _approval_wanted(payload: Payload) -> str:
     until = f", until {shown_time(payload['expires_at'])}" if payload.get("expires_at") else ""
     reason = f": {payload['reason']}" if payload.get("reason") else ""
-    return one_line(f"approval wanted for {payload['call_id']} {payload['tool']}{until}{reason}", _WIDE)
+    return one_line(f"approval wanted for {_about(payload)}{until}{reason}", _WIDE)
 
 
 def _approval_decided(payload: Payload) -> str:

@@ -19,7 +19,7 @@ from geartrain.machine import (
 )
 from geartrain.models import Model, find_model
 from geartrain.runtime._edge import clean_text
-from geartrain.runtime._policy import ToolGuardrail
+from geartrain.runtime._policy import TextGuardrail, ToolGuardrail
 from geartrain.tools import Tool
 
 T = TypeVar("T")
@@ -35,7 +35,13 @@ class Agent:
     `window` bounds what a model call sees.
 
     `tool_guardrails` are asked about each call of a tool, in order and before the runtime's policy, like a policy: each
-    may `Allow`, `Deny`, `Ask`, or `Change` the arguments. The strictest verdict wins.
+    may `Allow`, `Deny`, `Ask`, or `Change` the arguments. The strictest verdict wins. Those for texts are given the
+    text and the run: `input_guardrails` all that is said to a run, before its model hears it; `output_guardrails` the
+    answer, before the run finishes with it. A denied text ends the run (`input_denied`, `output_denied`), or, with
+    `on_denied="tell"`, is not heard, or told to the model as a reply that could not be used; without its own input a
+    run ends in any case. A guardrail that raises, takes longer than `limits.policy_seconds` or answers nonsense counts
+    as `Ask`. Like a policy it decides and does nothing, may be asked again, and must not block unless it is
+    asynchronous.
 
     Raises:
         InvalidValue: The name is empty or too long, the model or a tool is none, or two tools have one name.
@@ -44,19 +50,21 @@ class Agent:
 
     __slots__ = (
         "budget",
+        "input_guardrails",
         "instructions",
         "max_output_tokens",
         "model",
         "name",
         "on_budget",
         "on_denied",
+        "output_guardrails",
         "stop_when",
         "tool_guardrails",
         "tools",
         "window",
     )
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the definition of an agent, each part by its name
         self,
         name: str,
         *,
@@ -70,6 +78,8 @@ class Agent:
         max_output_tokens: int | Unlimited = UNLIMITED,
         window: ContextRules | None = None,
         tool_guardrails: Sequence[ToolGuardrail] = (),
+        input_guardrails: Sequence[TextGuardrail] = (),
+        output_guardrails: Sequence[TextGuardrail] = (),
     ) -> None:
         if not name or len(name) > 200 or not name.isprintable():
             raise InvalidValue("an agent's name", "1 to 200 printable characters", name)
@@ -92,6 +102,8 @@ class Agent:
         self.max_output_tokens = max_output_tokens
         self.window = window
         self.tool_guardrails = _functions(f"the tool guardrails of agent {name!r}", tool_guardrails)
+        self.input_guardrails = _functions(f"the input guardrails of agent {name!r}", input_guardrails)
+        self.output_guardrails = _functions(f"the output guardrails of agent {name!r}", output_guardrails)
 
     def spec(self, limits: Limits) -> AgentSpec:
         """Return this agent as data, with the part of *limits* that the step keeps."""
@@ -116,7 +128,14 @@ class Agent:
             max_output_tokens=self.max_output_tokens,
             context=window,
             limits=StepLimits.of(limits),
+            guarded=self._guarded,
         )
+
+    @property
+    def _guarded(self) -> tuple[Literal["input", "answer"], ...]:
+        roles: dict[Literal["input", "answer"], Sequence[TextGuardrail]]
+        roles = {"input": self.input_guardrails, "answer": self.output_guardrails}
+        return tuple(role for role, functions in roles.items() if functions)
 
 
 def _functions(what: str, given: Sequence[T]) -> tuple[T, ...]:

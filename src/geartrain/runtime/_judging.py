@@ -18,7 +18,7 @@ import msgspec
 
 from geartrain.errors import InvalidValue
 from geartrain.limits import Limits
-from geartrain.machine import Call, GuardVerdict, Run, ToolSpec, Verdict
+from geartrain.machine import Call, GuardVerdict, Run, ToolSpec, Verdict, guard_arguments, guard_text
 from geartrain.runtime._agent import Agent
 from geartrain.runtime._edge import checked_data, clean_text
 from geartrain.runtime._policy import Allow, Ask, Change, Deny, Policy, PolicyCall, RunView, view_of
@@ -300,14 +300,17 @@ def ask_policy(
     *,
     limits: Limits,
 ) -> PendingVerdicts:
-    """Ask the agent's guardrails and *policy* about *calls*.
+    """Ask the agent's guardrails and *policy* about *calls*; about a text its own guardrails only.
 
-    Those with unusable arguments are excepted: they fail without anybody being asked.
+    Calls with unusable arguments are excepted: they fail without anybody being asked.
     """
     pending = PendingVerdicts()
     view = view_of(run)
     judges = [*guardrails(agent.tool_guardrails), Judge("", policy)]
     for call in calls:
+        if call.role != "tool":
+            pending.add(Case(call, _text_subject(limits), _judges_of_text(agent, call), view))
+            continue
         tool = agent.tools.get(call.tool)
         if tool is None:
             pending.refuse(call, f"the tool {call.tool!r} is gone: this agent has it no more")
@@ -343,6 +346,26 @@ def _tool_subject(call: Call, tool: Tool, withdrawn: tuple[str, ...], limits: Li
         return arguments
 
     return Subject(shown, changed)
+
+
+def _judges_of_text(agent: Agent, call: Call) -> list[Judge]:
+    found = agent.input_guardrails if call.role == "input" else agent.output_guardrails
+    if found:
+        return guardrails(found)
+    # The recorded agent had some: what they would have caught, nobody looks for any more.
+    gone = Ask(f"this agent has no guardrails for its {call.role} any more")
+    return [Judge("", lambda _text, _run: gone)]
+
+
+def _text_subject(limits: Limits) -> Subject:
+    room = limits.event_bytes // 4
+
+    def changed(to: Any) -> str:
+        if not isinstance(to, str) or not to.strip() or len(to) > room:
+            raise InvalidValue("a changed text", f"text of 1 to {room} characters, not blank", to)
+        return guard_arguments(clean_text(to))
+
+    return Subject(guard_text, changed)
 
 
 def ask_about(call_ids: tuple[str, ...], problem: str) -> tuple[Verdict, ...]:

@@ -116,7 +116,7 @@ def _calls(before: Run, after: Run) -> Iterator[tuple[str, Payload]]:
     known = {call.id: call for call in before.calls}
     for call in after.calls:
         earlier = known.get(call.id)
-        if earlier is None:
+        if earlier is None and call.role == "tool":
             yield "tool_call_requested", _requested(call)
             if call.result is not None:
                 yield "tool_call_finished", _call_finished(call)
@@ -131,8 +131,13 @@ def _calls(before: Run, after: Run) -> Iterator[tuple[str, Payload]]:
                     "arguments": _short(call.arguments),
                     "reason": call.reason,
                     "expires_at": call.expires_at,
+                    **_role(call),
                 },
             )
+
+
+def _role(call: Call | None) -> Payload:
+    return {"role": call.role} if call is not None and call.role != "tool" else {}
 
 
 def _requested(call: Call) -> Payload:
@@ -227,6 +232,7 @@ def _permissions(event: PermissionsEvaluated, before: Run, after: Run) -> Iterat
     for verdict in event.verdicts:
         call = before.call(verdict.call_id)
         payload: Payload = {"call_id": verdict.call_id, "verdict": verdict.verdict, "reason": verdict.reason}
+        payload |= _role(call)
         if call is not None:
             payload["tool"] = call.tool
             payload["approved_before"] = call.status is CallStatus.APPROVED
@@ -244,12 +250,14 @@ def _permissions(event: PermissionsEvaluated, before: Run, after: Run) -> Iterat
             yield "guardrail", _guardrail(guard, verdict, call)
         yield "permission_evaluated", payload
         changed = after.call(verdict.call_id)
-        if changed is not None and changed.result is not None and call is not None and call.result is None:
+        if changed is None or changed.result is None or changed.role != "tool":
+            continue
+        if call is not None and call.result is None:
             yield "tool_call_finished", _call_finished(changed)
 
 
 def _guardrail(guard: GuardVerdict, verdict: Verdict, call: Call | None) -> Payload:
-    payload: Payload = {"call_id": verdict.call_id, "guard": guard.guard, "verdict": guard.verdict}
+    payload: Payload = {"call_id": verdict.call_id, "guard": guard.guard, "verdict": guard.verdict, **_role(call)}
     if call is not None:
         payload["tool"] = call.tool
     if guard.reason:

@@ -51,7 +51,9 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
     """A call that waits for somebody.
 
     `waits_for` is "approval" (a decision), "in_doubt" (a word on whether a write was done), "input" (what the agent
-    asked its user), or "answer" (an external tool's result). `id` is the same whenever the same call is told of.
+    asked its user), or "answer" (an external tool's result). `id` is the same whenever the same call is told of. With the `role` input or
+    answer it is no call of a tool, but what was said to the run, or what it would finish with; the text is in its
+    arguments, `{"text": …}`.
     """
 
     id: str = ""
@@ -64,6 +66,7 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     since: float = 0.0
     expires_at: float | None = None
+    role: str = "tool"
 
 
 class RunSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,6 +147,7 @@ def open_calls(run: Run) -> tuple[OpenCall, ...]:
             reason=call.reason,
             since=call.since,
             expires_at=call.since + call.timeout_seconds if waits_for == ANSWER else call.expires_at,
+            role=call.role,
         )
         for call in run.calls
         if (waits_for := _waits_for(run, call))
