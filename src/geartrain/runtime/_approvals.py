@@ -43,6 +43,12 @@ def _opened(before: Run | None, after: Run) -> list[OpenCall]:
     return [call for call in open_calls(after) if call.call_id in fresh and call.waits_for == HoldKind.APPROVAL]
 
 
+def _answered(call: Call, still: dict[str, Call]) -> bool:
+    """Whether an approval is decided; one asked for anew after that, for changed arguments, is another."""
+    now = still.get(call.id)
+    return now is None or (now.since, now.arguments_digest) != (call.since, call.arguments_digest)
+
+
 class Follower:
     """One who follows the approvals of a runtime: what opened and is not told yet, and which open ones are.
 
@@ -95,7 +101,9 @@ class Approvals:
         if not (after.calls or (before is not None and before.calls)):
             return
         opened, still = _opened(before, after), _asked(after)
-        closed = [f"{after.id}/{call_id}" for call_id in _asked(before) if call_id not in still] if before else []
+        closed = (
+            [f"{after.id}/{call.id}" for call in _asked(before).values() if _answered(call, still)] if before else []
+        )
         for follower in self._followers:
             for open_id in closed:
                 follower.closed(open_id)

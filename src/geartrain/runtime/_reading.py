@@ -51,9 +51,9 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
     """A call that waits for somebody.
 
     `waits_for` is "approval" (a decision), "in_doubt" (a word on whether a write was done), "input" (what the agent
-    asked its user), or "answer" (an external tool's result). `id` is the same whenever the same call is told of. With the `role` input or
-    answer it is no call of a tool, but what was said to the run, or what it would finish with; the text is in its
-    arguments, `{"text": …}`.
+    asked its user), or "answer" (an external tool's result). `id` is the same whenever the same call is told of.
+    With the `role` input or answer it is no call of a tool, but what was said to the run, or what it would finish with;
+    the text is in its arguments, `{"text": …}`.
     """
 
     id: str = ""

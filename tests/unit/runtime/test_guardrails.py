@@ -13,7 +13,7 @@ from test_policies import ODD_POLICIES
 from geartrain.errors import InvalidValue
 from geartrain.limits import Limits
 from geartrain.machine import PermissionsEvaluated, ResultStatus, Verdict
-from geartrain.runtime import Agent, Allow, Ask, Change, Deny, RunHandle, Runtime
+from geartrain.runtime import Agent, Allow, Ask, Change, Deny, OpenCall, RunHandle, Runtime
 
 
 def saying(answer: Any, name: str = "guard", *, later: bool = False) -> Callable[..., Any]:
@@ -243,3 +243,26 @@ async def test_a_pause_while_a_guardrail_is_asked_has_it_asked_again(memory: Sto
 def test_what_is_no_list_of_functions_is_refused(wrong: Any) -> None:
     with pytest.raises(InvalidValue, match="guardrails"):
         Agent("worker", tool_guardrails=wrong)
+
+
+async def test_a_hook_is_told_again_of_an_approval_asked_for_anew(memory: Store, ledger: Ledger) -> None:
+    """What was approved is not what would run now: whoever decides must see it."""
+    told: list[str] = []
+    strict = False
+
+    def guard(call: Any, _run: Any) -> Any:
+        return Change({**call.arguments, "text": "b"}) if strict else Allow()
+
+    async def hook(call: OpenCall) -> None:
+        told.append(call.arguments)
+
+    agent = an_agent([[calling("write", '{"text":"a"}')], "done"], ledger.write(), tool_guardrails=[guard])
+    async with memory.runtime(agent, policy=saying(Ask()), on_approval=hook) as runtime:
+        run = await runtime.start("worker", "go")
+        await asyncio.sleep(1)
+        strict = True
+        await run.approve("t1.c1", by="ann")
+        await asyncio.sleep(1)
+        assert told == ['{"text":"a"}', '{"text":"b"}']
+        await run.approve("t1.c1", by="ann")
+        assert (await run.wait_ended()).answer == "done"
