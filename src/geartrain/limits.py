@@ -38,6 +38,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     policy_seconds: float = 5.0
     context_provider_seconds: float = 5.0
     dwell_seconds: float = 30.0
+    # What a call in a worker process may use beyond what its worker had before, together with all that it starts.
+    process_memory_bytes: int = 2 * 1024**3
+    process_cpu_seconds: float = 60.0
     grace_seconds: float = 5.0
     hook_seconds: float = 30.0
     approval_expiry_seconds: float = 7 * 86_400.0
@@ -66,6 +69,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     # One node
     task_calls_at_once: int = 1_000
     thread_calls_at_once: int = 32
+    process_calls_at_once: int = 4
     calls_at_once_per_run: int = 8
     appends_waiting: int = 100_000
     batch_entries: int = 512

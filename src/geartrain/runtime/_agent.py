@@ -150,6 +150,11 @@ class RegisteredAgent:
     __slots__ = ("agent", "digest", "encoded", "spec")
 
     def __init__(self, agent: Agent, limits: Limits) -> None:
+        for tool in agent.tools.values():
+            if tool.isolation == "process":
+                from geartrain.tools import check_findable  # noqa: PLC0415 - loads what only such tools need
+
+                check_findable(tool)
         self.agent = agent
         self.spec = agent.spec(limits)
         self.encoded = encode_spec(self.spec)

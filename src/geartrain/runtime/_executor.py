@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from geartrain import faults
 from geartrain.ids import digest
@@ -26,6 +26,7 @@ from geartrain.tools import (
     Done,
     NotDone,
     Outcome,
+    ProcessStatistics,
     ThreadPool,
     Tool,
     ToolContext,
@@ -35,6 +36,9 @@ from geartrain.tools import (
     present,
     verify,
 )
+
+if TYPE_CHECKING:
+    from geartrain.tools import ProcessPool
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,11 @@ class CallOutcome:
 
 
 class Executor(Protocol):
-    """Who carries out effects. Called once per effect and attempt, within its time limit."""
+    """Who carries out effects. Called once per effect and attempt, within its time limit.
+
+    One that holds what has to be let go has an `async def aclose(seconds)`, called once when its runtime closes: all
+    effects have ended by then, and the store is still claimed. One with worker processes has `process_statistics()`.
+    """
 
     async def call_model(self, model: Model, request: ModelRequest, emit: Emit) -> ModelReply:
         """Return the model's reply."""
@@ -93,11 +101,28 @@ class Executor(Protocol):
 class LiveExecutor:
     """Calls the real models and tools."""
 
-    __slots__ = ("_limits", "_threads")
+    __slots__ = ("_limits", "_processes", "_threads")
 
     def __init__(self, limits: Limits, threads: ThreadPool) -> None:
         self._limits = limits
         self._threads = threads
+        self._processes: ProcessPool | None = None
+
+    async def aclose(self, seconds: float) -> None:
+        """End the worker processes, within about twice *seconds*."""
+        if self._processes is not None:
+            await self._processes.aclose(seconds)
+
+    def process_statistics(self) -> ProcessStatistics | None:
+        """Return how many worker processes there are and what they do; None if none was ever needed."""
+        return None if self._processes is None else self._processes.statistics()
+
+    def _processes_for(self, tool: Tool) -> ProcessPool | None:
+        if self._processes is None and tool.isolation == "process":
+            from geartrain.tools import ProcessPool  # noqa: PLC0415 - only programs with such tools load it
+
+            self._processes = ProcessPool(self._limits)
+        return self._processes
 
     async def call_model(self, model: Model, request: ModelRequest, emit: Emit) -> ModelReply:
         """Return the model's reply."""
@@ -121,15 +146,34 @@ class LiveExecutor:
             return CallOutcome(ResultStatus.ERROR, str(invalid))
         if command.mode == "verify":
             began()
-            return self._verified(await verify(tool, arguments, context, limits=self._limits, threads=self._threads))
+            return self._verified(
+                await verify(
+                    tool,
+                    arguments,
+                    context,
+                    limits=self._limits,
+                    threads=self._threads,
+                    processes=self._processes_for(tool),
+                )
+            )
         if not command.read_only:
             faults.reach("tool.write.before", f"{context.run_id}/{context.call_id}")
         limits, threads = self._limits, self._threads
         outcome = await invoke(
-            tool, arguments, context, limits=limits, threads=threads, began=began, over=over, returned=returned
+            tool,
+            arguments,
+            context,
+            limits=limits,
+            threads=threads,
+            processes=self._processes_for(tool),
+            began=began,
+            over=over,
+            returned=returned,
         )
         if not command.read_only:
             faults.reach("tool.write.after", f"{context.run_id}/{context.call_id}")
+            if outcome.lost:
+                return CallOutcome(ResultStatus.ERROR, "", doubt=outcome.lost)
         return _call_outcome(outcome)
 
     def _verified(self, found: Done | NotDone | Unknown) -> CallOutcome:

@@ -35,7 +35,7 @@ from geartrain.runtime._policy import Policy
 from geartrain.runtime._residents import Residents
 from geartrain.runtime._tasks import EffectTasks
 from geartrain.runtime._timer import Timer
-from geartrain.tools import Pool, ThreadPool
+from geartrain.tools import Pool, ThreadPool, loading_in_a_worker
 from geartrain.trace import Observer
 
 # The claim on a store that only one process can have open lasts until it is released.
@@ -108,6 +108,11 @@ class Host:
         """Open the store and start the services; if it fails or is cancelled, nothing stays behind."""
         if self._task is not None:
             raise UsageError("this runtime was opened before; make a new one with Runtime.open")
+        if loading_in_a_worker():
+            raise UsageError(
+                "a worker process imports this module to find a tool in it, and that opens a runtime; "
+                'open it below `if __name__ == "__main__":`'
+            )
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -229,7 +234,10 @@ class Host:
             rng=settings.rng,
             approvals=Approvals(HookCaller(hook, tasks, limits) if hook is not None else None),
         )
-        node.effects = Effects(node, settings.executor(limits, threads))
+        executor = settings.executor(limits, threads)
+        node.effects = Effects(node, executor)
+        node.close_executor = getattr(executor, "aclose", None)
+        node.process_statistics = getattr(executor, "process_statistics", None)
         self._node = node
         return node
 
@@ -259,6 +267,9 @@ class Host:
         for run_id in list(node.waiters):
             node.fail_waiters(run_id, error)
         with anyio.CancelScope(shield=True), anyio.move_on_after(node.limits.grace_seconds + 30.0, shield=True):
+            if node.close_executor is not None:
+                # While the store is still ours: nothing of a write may run on when somebody else recovers it.
+                await node.close_executor(min(1.0, node.limits.grace_seconds))
             await node.hub.aclose(min(1.0, node.limits.grace_seconds))
             try:
                 await node.journal.release(node.claim)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -24,7 +24,7 @@ from geartrain.runtime._log import log
 from geartrain.runtime._policy import Policy
 from geartrain.runtime._reading import RunSnapshot
 from geartrain.runtime._tasks import EffectTasks
-from geartrain.tools import Pool, ThreadPool
+from geartrain.tools import Pool, ProcessStatistics, ThreadPool
 
 
 class RunAtWork(Protocol):
@@ -132,6 +132,9 @@ class Node:
     # Runs that this process has given up on though their journals are as they should be, and why.
     apart: dict[str, RunSetApart] = field(default_factory=dict)
     store_failed_since: float | None = None
+    # What the executor offers besides carrying out effects, if it does.
+    close_executor: Callable[[float], Awaitable[None]] | None = None
+    process_statistics: Callable[[], ProcessStatistics | None] | None = None
     closing: bool = False
     effects: EffectRegistry = field(init=False)
 

@@ -50,7 +50,7 @@ from geartrain.runtime._reading import (
     timeline,
 )
 from geartrain.runtime._starting import own_run_id, started_event
-from geartrain.tools import ThreadPool
+from geartrain.tools import ProcessStatistics, ThreadPool
 from geartrain.trace import Observer, TraceRecord
 
 # The owner's claim on a store that only one process can have open lasts until it is released.
@@ -66,6 +66,7 @@ class RuntimeStatistics(msgspec.Struct, frozen=True, kw_only=True):
     store_failing: bool
     store: StoreStatistics
     observers: tuple[ObserverStatistics, ...]
+    processes: ProcessStatistics | None = None
 
 
 class Runtime(AbstractAsyncContextManager["Runtime"]):
@@ -350,4 +351,5 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
             store_failing=node.store_failed_since is not None,
             store=await node.journal.statistics(),
             observers=node.hub.statistics(),
+            processes=None if node.process_statistics is None else node.process_statistics(),
         )

@@ -1,5 +1,6 @@
 """Declaring tools, running them, and the tools for files that come with geartrain."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from geartrain.tools._ask_user import ask_user
@@ -11,18 +12,22 @@ from geartrain.tools._errors import (
     FileFailed,
     PathRefused,
     PatternRefused,
+    ProcessesUnavailable,
     ThreadsUnavailable,
     ToolDefinitionError,
     ToolExited,
 )
 from geartrain.tools._invoke import being_cancelled, invoke
-from geartrain.tools._pool import KindStatistics, Pool, PoolStatistics, Ticket
+from geartrain.tools._loading import loading_in_a_worker
+from geartrain.tools._pool import KindStatistics, Pool, PoolStatistics, ProcessStatistics, Ticket
 from geartrain.tools._threads import ThreadPool, ThreadStatistics
 from geartrain.tools._tool import Isolation, Tool, tool
 from geartrain.tools._verify import Done, NotDone, Unknown, verify
 
 if TYPE_CHECKING:
     from geartrain.tools._files import file_tools, list_dir, read_file, search_code, write_file
+    from geartrain.tools._process_pool import ProcessPool
+    from geartrain.tools._process_target import check_findable
 
 __all__ = [
     "ArgumentsInvalid",
@@ -36,6 +41,9 @@ __all__ = [
     "PatternRefused",
     "Pool",
     "PoolStatistics",
+    "ProcessPool",
+    "ProcessStatistics",
+    "ProcessesUnavailable",
     "ThreadPool",
     "ThreadStatistics",
     "ThreadsUnavailable",
@@ -47,12 +55,14 @@ __all__ = [
     "Unknown",
     "ask_user",
     "being_cancelled",
+    "check_findable",
     "cleaned",
     "error_text",
     "file_tools",
     "inside_a_tool",
     "invoke",
     "list_dir",
+    "loading_in_a_worker",
     "present",
     "read_file",
     "search_code",
@@ -61,13 +71,16 @@ __all__ = [
     "write_file",
 ]
 
-_FILE_TOOLS = frozenset({"file_tools", "list_dir", "read_file", "search_code", "write_file"})
+# Loaded when one is first asked for: most programs bring tools of their own, and run them in their own process.
+_LAZY = {
+    **dict.fromkeys(("file_tools", "list_dir", "read_file", "search_code", "write_file"), "_files"),
+    "ProcessPool": "_process_pool",
+    "check_findable": "_process_target",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Load the tools for files when one is first asked for: most programs bring their own."""
-    if name not in _FILE_TOOLS:
+    """Load what few programs need when it is first asked for."""
+    if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from geartrain.tools import _files  # noqa: PLC0415
-
-    return getattr(_files, name)
+    return getattr(import_module(f"geartrain.tools.{_LAZY[name]}"), name)

@@ -49,7 +49,8 @@ class Outcome(msgspec.Struct, frozen=True):
 
     `size` is the number of bytes of the whole cleaned output (of what was converted, where that is cut off).
     `full` is set when `text` does not show everything: the whole output, up to `limits.result_stored_bytes`, to be
-    stored as an artifact of `media_type`. `tries` counts how often the function was run.
+    stored as an artifact of `media_type`. `tries` counts how often the function was run. `lost` says why it is not
+    known whether the effect has happened: the process that the function ran in has ended.
     """
 
     status: ResultStatus
@@ -58,6 +59,7 @@ class Outcome(msgspec.Struct, frozen=True):
     full: bytes | None = None
     media_type: str = "text/plain"
     tries: int = 1
+    lost: str = ""
 
 
 def cleaned(text: str, *, json: bool = False) -> str:

@@ -40,6 +40,26 @@ class ThreadsUnavailable(ResourceError):
 
 
 @dataclass(eq=False)
+class ProcessesUnavailable(ResourceError):
+    """No worker process could be started, or the pool is closed. The call was not started."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return f"no process to run in: {self.reason}"
+
+
+@dataclass(eq=False)
+class WorkerEnded(ResourceError):
+    """A worker process has ended while it was at work."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return f"its worker process {self.reason}"
+
+
+@dataclass(eq=False)
 class PathRefused(UsageError):
     """A path does not stay below the root folder, or names something that is never opened."""
 

@@ -3,7 +3,8 @@
 Rule 1: what the function raises is the call's result, whatever class it has, `SystemExit` and a `CancelledError` of
 its own included. Only a cancellation of this very task goes through.
 Rule 2: once the function has returned, its effect has happened. From then on nothing gives an error.
-Rule 3: no time-out in here; the caller cancels the task. A function on a thread is given up then and ends by itself.
+Rule 3: no time-out in here; the caller cancels the task. A function on a thread is given up then and ends by itself;
+one in a worker process is ended, with everything that it has started.
 Rule 4: what was given up may still have its effect. Whoever must know is told when nothing of a call runs any more.
 """
 
@@ -16,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -29,6 +30,9 @@ from geartrain.tools._errors import ThreadsUnavailable
 from geartrain.tools._json import is_light, type_name
 from geartrain.tools._threads import ThreadPool
 from geartrain.tools._tool import Tool
+
+if TYPE_CHECKING:
+    from geartrain.tools._process_pool import ProcessPool
 
 BACKOFF_SECONDS: Final = 0.1
 BACKOFF_SECONDS_MAX: Final = 5.0
@@ -45,6 +49,7 @@ async def invoke(
     *,
     limits: Limits,
     threads: ThreadPool,
+    processes: ProcessPool | None = None,
     began: Callable[[], None] = _nothing,
     over: Callable[[], None] = _nothing,
     returned: Callable[[], None] = _nothing,
@@ -62,6 +67,7 @@ async def invoke(
         context: For the function's `ToolContext` parameter, if it has one.
         limits: Of these, how much of the result is shown and stored.
         threads: Where plain functions run.
+        processes: Where functions of isolation "process" run; without it they are not started.
         began: Called on the event loop just before each try starts to run. As long as it was not called nothing has
             happened, however long the call has waited for a thread.
         over: Called once on the event loop, if any try has begun, when this call has returned and no function of it
@@ -70,11 +76,12 @@ async def invoke(
             and what is left is making its result presentable.
     """
     watch = _Watch(began, over, returned)
+    places = _Places(threads, processes)
     tries = 0
     try:
         while True:
             tries += 1
-            outcome, may_retry = await _tried(tool, arguments, context, limits=limits, threads=threads, watch=watch)
+            outcome, may_retry = await _tried(tool, arguments, context, limits=limits, places=places, watch=watch)
             if not may_retry or tries > tool.retries or not tool.repeatable or being_cancelled():
                 return msgspec.structs.replace(outcome, tries=tries)
             await asyncio.sleep(min(BACKOFF_SECONDS * 2 ** (tries - 1), BACKOFF_SECONDS_MAX))
@@ -82,8 +89,15 @@ async def invoke(
         watch.part_over()
 
 
+class _Places(NamedTuple):
+    """Where functions run that do not run on the event loop."""
+
+    threads: ThreadPool
+    processes: ProcessPool | None
+
+
 class _Watch:
-    """What runs of one call: the call itself, and functions on threads, which may outlive it."""
+    """What runs of one call: the call itself, and functions elsewhere, which may outlive it."""
 
     __slots__ = ("_began", "_begun", "_over", "_parts", "returned")
 
@@ -98,7 +112,7 @@ class _Watch:
         self._begun = True
         self._began()
 
-    def thread_begins(self) -> None:
+    def part_begins(self) -> None:
         self._parts += 1
         self.try_begins()
 
@@ -114,11 +128,14 @@ async def _tried(
     context: ToolContext,
     *,
     limits: Limits,
-    threads: ThreadPool,
+    places: _Places,
     watch: _Watch,
 ) -> tuple[Outcome, bool]:
+    threads = places.threads
+    if tool.isolation == "process":
+        return await _run_elsewhere(tool, arguments, context, limits=limits, processes=places.processes, watch=watch)
     try:
-        call = _prepared(tool, arguments, context)
+        call = prepared(tool, arguments, context)
     except Exception as error:  # noqa: BLE001 - copying a stranger's values
         text = f"the arguments cannot be copied: {error_text(error)}"
         return Outcome(ResultStatus.NOT_STARTED, cut(text, limits.result_context_bytes)), False
@@ -130,13 +147,18 @@ async def _tried(
                 return value.outcome, value.may_retry
             watch.returned()
             return await shaped(tool, value, limits, threads), False
-        work = partial(_run_on_thread, tool, call, limits, watch.returned)
-        return await threads.submit(work, began=watch.thread_begins, over=watch.part_over)
+        work = partial(run_plain, tool, call, limits, watch.returned)
+        return await threads.submit(work, began=watch.part_begins, over=watch.part_over)
     except ThreadsUnavailable as error:
         return Outcome(ResultStatus.NOT_STARTED, cut(str(error), limits.result_context_bytes)), True
 
 
-def _prepared(tool: Tool, arguments: Mapping[str, Any], context: ToolContext) -> Callable[[], Any]:
+def prepared(tool: Tool, arguments: Mapping[str, Any], context: ToolContext) -> Callable[[], Any]:
+    """Return the function with arguments of its own, for one try.
+
+    Raises:
+        Exception: The arguments cannot be copied.
+    """
     own = copy.deepcopy(dict(arguments))
     if tool.context_parameter is not None:
         own[tool.context_parameter] = own_context(context)
@@ -146,6 +168,31 @@ def _prepared(tool: Tool, arguments: Mapping[str, Any], context: ToolContext) ->
 def own_context(context: ToolContext) -> ToolContext:
     """Return the context with a read-only copy of the run's data, for one try."""
     return replace(context, context=MappingProxyType(copy.deepcopy(dict(context.context))))
+
+
+async def _run_elsewhere(
+    tool: Tool,
+    arguments: Mapping[str, Any],
+    context: ToolContext,
+    *,
+    limits: Limits,
+    processes: ProcessPool | None,
+    watch: _Watch,
+) -> tuple[Outcome, bool]:
+    if processes is None:
+        return Outcome(ResultStatus.NOT_STARTED, "there are no worker processes here for it to run in"), False
+    from geartrain.tools._process_call import run_in_process  # noqa: PLC0415 - only programs with such tools load it
+
+    return await run_in_process(
+        tool,
+        arguments,
+        context,
+        limits=limits,
+        processes=processes,
+        began=watch.part_begins,
+        over=watch.part_over,
+        returned=watch.returned,
+    )
 
 
 class _Failed(NamedTuple):
@@ -173,38 +220,41 @@ async def _run_here(call: Callable[[], Any], tool: Tool, limits: Limits) -> Any:
 async def shaped(tool: Tool, value: Any, limits: Limits, threads: ThreadPool) -> Outcome:
     """Return what becomes of a value that a tool has given, off the event loop if that takes long."""
     if tool.present is None and is_light(value):
-        return _succeeded(tool, value, limits)
+        return succeeded(tool, value, limits)
     if tool.present is None:
         # Not on the pool, whose threads may all be busy for long: converting ends by itself.
-        return await asyncio.to_thread(_succeeded, tool, value, limits)
+        return await asyncio.to_thread(succeeded, tool, value, limits)
     try:
-        return await threads.submit(lambda: _succeeded(tool, value, limits))
+        return await threads.submit(lambda: succeeded(tool, value, limits))
     except ThreadsUnavailable as error:
-        return _unshown(str(error), limits)
+        return unshown(str(error), limits)
 
 
-def _run_on_thread(
+def run_plain(
     tool: Tool, call: Callable[[], Any], limits: Limits, returned: Callable[[], None]
 ) -> tuple[Outcome, bool]:
+    """Call a plain function, and return what came of it and whether it may be tried again."""
     try:
         value = call()
     except BaseException as error:  # noqa: BLE001 - a stranger's code runs here, and rule 1 holds for all it raises
         return _failed(error, limits), isinstance(error, Exception)
     returned()
-    return _succeeded(tool, value, limits), False
+    return succeeded(tool, value, limits), False
 
 
-def _succeeded(tool: Tool, value: Any, limits: Limits) -> Outcome:
+def succeeded(tool: Tool, value: Any, limits: Limits) -> Outcome:
+    """Return what becomes of a value that a tool has given."""
     if tool.present is not None:
         try:
             value = tool.present(value)
         except BaseException as error:  # noqa: BLE001 - a stranger's code; the effect has happened all the same
             # What was returned is not shown instead: `present` may be there to hide part of it.
-            return _unshown(f"present raised {type_name(error)}", limits)
+            return unshown(f"present raised {type_name(error)}", limits)
     return present(value, context_bytes=limits.result_context_bytes, stored_bytes=limits.result_stored_bytes)
 
 
-def _unshown(reason: str, limits: Limits) -> Outcome:
+def unshown(reason: str, limits: Limits) -> Outcome:
+    """Return the outcome of a call whose effect has happened and whose result cannot be had."""
     text = cleaned(f"done; the result cannot be shown: {reason}")
     return Outcome(ResultStatus.OK, cut(text, limits.result_context_bytes), len(text.encode()))
 

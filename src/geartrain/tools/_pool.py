@@ -17,8 +17,8 @@ import msgspec
 
 from geartrain.limits import Limits
 
-Kind = Literal["task", "thread"]
-KINDS: Final[tuple[Kind, ...]] = ("task", "thread")
+Kind = Literal["task", "thread", "process"]
+KINDS: Final[tuple[Kind, ...]] = ("task", "thread", "process")
 
 
 class KindStatistics(msgspec.Struct, frozen=True):
@@ -35,7 +35,26 @@ class PoolStatistics(msgspec.Struct, frozen=True):
 
     task: KindStatistics
     thread: KindStatistics
+    process: KindStatistics
     runs: int
+
+
+class ProcessStatistics(msgspec.Struct, frozen=True):
+    """A snapshot of a `ProcessPool`.
+
+    `processes` are the workers that there are: idle, `busy`, or `ending` with what they have started. All count
+    against `capacity`. `waiting` calls have no worker yet. `busy_peak` is the most that were busy at once; `started`
+    and `ended` count all workers there ever were.
+    """
+
+    capacity: int
+    processes: int = 0
+    busy: int = 0
+    ending: int = 0
+    waiting: int = 0
+    busy_peak: int = 0
+    started: int = 0
+    ended: int = 0
 
 
 class Ticket:
@@ -87,7 +106,11 @@ class Pool:
     def __init__(self, limits: Limits) -> None:
         self._per_run = limits.calls_at_once_per_run
         self._slots: Mapping[Kind, _Slots] = MappingProxyType(
-            {"task": _Slots(limits.task_calls_at_once), "thread": _Slots(limits.thread_calls_at_once)}
+            {
+                "task": _Slots(limits.task_calls_at_once),
+                "thread": _Slots(limits.thread_calls_at_once),
+                "process": _Slots(limits.process_calls_at_once),
+            }
         )
         self._runs: dict[str, _RunEntry] = {}
         self._granting = False
@@ -118,7 +141,8 @@ class Pool:
 
     def statistics(self) -> PoolStatistics:
         """Return how the slots are used."""
-        return PoolStatistics(_counted(self._slots["task"]), _counted(self._slots["thread"]), len(self._runs))
+        task, thread, process = (_counted(self._slots[kind]) for kind in KINDS)
+        return PoolStatistics(task, thread, process, len(self._runs))
 
     def _give_back(self, ticket: Ticket) -> None:
         if ticket.over:

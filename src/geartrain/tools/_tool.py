@@ -17,7 +17,7 @@ from geartrain.tools._clean import cleaned
 from geartrain.tools._errors import ArgumentsInvalid, ToolDefinitionError
 from geartrain.tools._signature import Signature, read_signature
 
-Isolation = Literal["task", "thread"]
+Isolation = Literal["task", "thread", "process"]
 
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 REASON_CHARACTERS_MAX: Final = 500
@@ -145,7 +145,10 @@ def tool(
             `external_seconds` for an external tool.
         retries: How often a call that raised is tried again; for reads and idempotent writes only.
         isolation: "task" runs it on the event loop, "thread" on a thread: the default for `async` and for plain
-            functions respectively. A plain function that never blocks may be a "task".
+            functions respectively. A plain function that never blocks may be a "task". "process" runs it in a worker
+            process, with limits of memory and processor time, and ends it there, with all that it has started, when
+            its time is over: for what may crash, hang or eat everything. Its module is imported by the worker, so the
+            function must be found by its name in it.
         verify: Called with (arguments, context) when a started write's result was not seen; returns `Done`,
             `NotDone` or `Unknown`.
         present: Called with what the function returned; returns what is shown and stored in its place.
@@ -253,5 +256,14 @@ def _isolation(name: str, function: Callable[..., Any], isolation: str | None) -
         case "thread":
             raise ToolDefinitionError(name, "is async, which runs as a task; isolation 'thread' is for plain functions")
         case "process":
-            raise ToolDefinitionError(name, "isolation 'process' is not offered yet; use 'thread'")
-    raise ToolDefinitionError(name, f"isolation must be 'task' or 'thread', got {isolation!r}")
+            _check_findable(name, function)
+            return "process"
+    raise ToolDefinitionError(name, f"isolation must be 'task', 'thread' or 'process', got {isolation!r}")
+
+
+def _check_findable(name: str, function: Callable[..., Any]) -> None:
+    if inspect.ismethod(function):
+        raise ToolDefinitionError(name, "is a bound method, which a worker process cannot find; use a plain function")
+    if "<" in function.__qualname__:  # <locals>, <lambda>
+        reason = f"{function.__qualname__} cannot be found by a worker process; define it at the top of its module"
+        raise ToolDefinitionError(name, reason)

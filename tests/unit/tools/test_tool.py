@@ -204,8 +204,8 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     (plain, {"verify": "yes"}, "verify must be callable"),
     (plain, {"present": 3}, "present must be callable"),
     (plain, {"present": asynchronous}, "present must be a plain function"),
-    (plain, {"isolation": "process"}, "'process' is not offered yet; use 'thread'"),
-    (plain, {"isolation": "fiber"}, "isolation must be 'task' or 'thread'"),
+    (plain, {"isolation": "process", "retries": 1}, "has retries, but"),
+    (plain, {"isolation": "fiber"}, "isolation must be 'task', 'thread' or 'process'"),
     (asynchronous, {"isolation": "thread"}, "is async, which runs as a task"),
 ]
 
