@@ -41,6 +41,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     # What a call in a worker process may use beyond what its worker had before, together with all that it starts.
     process_memory_bytes: int = 2 * 1024**3
     process_cpu_seconds: float = 60.0
+    process_children: int = 256
     grace_seconds: float = 5.0
     hook_seconds: float = 30.0
     approval_expiry_seconds: float = 7 * 86_400.0

@@ -196,6 +196,7 @@ class _Room:
         self._limits = limits
         self._threads = threading.active_count()
         self._size = _address_space()
+        self._place = _place()
         self._changed = False
 
     @contextmanager
@@ -228,8 +229,8 @@ class _Room:
             self._changed = True
 
     def is_as_before(self) -> bool:
-        """Whether another call can run here: no process, thread or much memory is left of this one."""
-        if self._changed or threading.active_count() > self._threads:
+        """Whether another call can run here as if this one had not: nothing that can be seen is left of it."""
+        if self._changed or threading.active_count() > self._threads or _place() != self._place:
             return False
         if _address_space() - self._size > self._limits.process_memory_bytes // 4:
             return False
@@ -238,6 +239,14 @@ class _Room:
         except ChildProcessError:
             return True
         return False
+
+
+def _place() -> tuple[str, dict[str, str]]:
+    """Return the current folder and the environment."""
+    try:
+        return os.getcwd(), dict(os.environ)
+    except OSError:  # the folder was deleted
+        return "", dict(os.environ)
 
 
 def _address_space() -> int:

@@ -19,7 +19,11 @@ def target_of(tool: Tool) -> Target:
     Raises:
         ToolDefinitionError: It cannot be found by its name, or its hooks cannot; the message says what to do.
     """
-    place, found = _looked_up(tool, tool.function)
+    try:
+        place, found = _looked_up(tool.function)
+    except AttributeError as missing:
+        reason = f"{missing} is not there, so no worker process can find it; define it at the top of its module"
+        raise ToolDefinitionError(tool.name, reason) from None
     main = _main_of(tool) if place.startswith("__main__:") else ""
     if found is tool:
         return Target(tool.name, place, is_tool=True, main=main)
@@ -35,7 +39,8 @@ def check_findable(tool: Tool) -> None:
     target_of(tool)
 
 
-def _looked_up(tool: Tool, function: Callable[..., Any]) -> tuple[str, Any]:
+def _looked_up(function: Callable[..., Any]) -> tuple[str, Any]:
+    """Return where *function* says that it is, and what is there; raise `AttributeError(place)` if nothing is."""
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
     place = f"{module}:{name}"
     value: Any = sys.modules.get(module or "")
@@ -43,8 +48,7 @@ def _looked_up(tool: Tool, function: Callable[..., Any]) -> tuple[str, Any]:
         for part in name.split("."):
             value = getattr(value, part)
     except AttributeError:
-        reason = f"{place} is not there, so no worker process can find it; define it at the top of its module"
-        raise ToolDefinitionError(tool.name, reason) from None
+        raise AttributeError(place) from None
     return place, value
 
 
@@ -52,7 +56,10 @@ def _hook_place(tool: Tool, name: str) -> str:
     hook = getattr(tool, name)
     if hook is None:
         return ""
-    place, found = _looked_up(tool, hook) if inspect.isfunction(hook) else ("", None)
+    try:
+        place, found = _looked_up(hook) if inspect.isfunction(hook) else ("", None)
+    except AttributeError:
+        found = None
     if found is not hook:
         reason = (
             f"its {name} cannot be found by a worker process; decorate the function where it is defined, with @tool"

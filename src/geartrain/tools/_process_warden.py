@@ -13,8 +13,8 @@ Rule 4: the worker is forked from this small process, never from the one that ho
 It is a script of the standard library alone, because starting it is what each new worker waits for. File descriptor 2
 is the connection to the runtime, so that what the interpreter itself complains about at its start arrives there too.
 
-Commands, one a line: `begin MEMORY CPU` watches what is below the warden until `end`; `quit SECONDS` gives the worker
-so long to leave. Reports: `geartrain: pid N`, and at the end of the worker `geartrain: over REASON STATUS SIZE`
+Commands, one a line: `begin MEMORY CPU CHILDREN` watches what is below the warden until `end`; `quit SECONDS` gives
+the worker so long to leave. Reports: `geartrain: pid N`, and at the worker's end `geartrain: over REASON STATUS SIZE`
 followed by so many bytes of what it last wrote.
 """
 
@@ -29,7 +29,6 @@ import time
 LINUX = sys.platform == "linux"
 CONNECTION = 2
 OUTPUT_BYTES_MAX = 4096
-PROCESSES_MAX = 256
 TICK_SECONDS = 0.1
 # The watch takes at most a tenth of a processor, however many processes it has to look at.
 TICK_SHARE = 10
@@ -149,7 +148,7 @@ class Warden:
         self.written = bytearray()
         self.commands = b""
         self.before: Usage | None = None  # the use at the beginning of the call
-        self.memory_max = self.cpu_max = 0.0
+        self.memory_max = self.cpu_max = self.children_max = 0.0
         self.tick_at: float | None = None
         self.quit_at: float | None = None
         self.reason = "ended"
@@ -205,7 +204,7 @@ class Warden:
             word, *numbers = line.split()
             if word == b"begin":
                 self.written.clear()
-                self.memory_max, self.cpu_max = map(float, numbers)
+                self.memory_max, self.cpu_max, self.children_max = map(float, numbers)
                 self.before, self.tick_at = Usage(), time.monotonic() + TICK_SECONDS
             elif word == b"end":
                 self.before = self.tick_at = None
@@ -228,8 +227,8 @@ class Warden:
     def measure(self, before: Usage) -> None:
         """Compare what is used now with the beginning of the call."""
         use = Usage()
-        if len(use.processes) > PROCESSES_MAX:
-            self.reason, self.wanted = "processes", False
+        if len(use.processes) - len(before.processes) > self.children_max:
+            self.reason, self.wanted = "children", False
         elif use.cpu - before.cpu > self.cpu_max:
             self.reason, self.wanted = "cpu", False
         elif (

@@ -121,7 +121,8 @@ class Worker:
         self._number = call.number
         self._on_traced, self._on_returned = on_traced, on_returned
         limits = self._limits
-        self._tell_warden(f"begin {limits.process_memory_bytes} {limits.process_cpu_seconds}\n")
+        bounds = (limits.process_memory_bytes, limits.process_cpu_seconds, limits.process_children)
+        self._tell_warden("begin {} {} {}\n".format(*bounds))
         return self._ask(frame(call))
 
     def _ask(self, data: bytes) -> asyncio.Future[Answer]:
@@ -179,8 +180,8 @@ class Worker:
 
     def _broken(self, why: str) -> None:
         """End it because of what it has done; the warden may have seen why better than we."""
-        self._why = self._why or why
         if not self.ending:
+            self._why = why
             self._end("quit 0.2\n", END_SECONDS)
 
     # Hearing
@@ -256,8 +257,10 @@ class Worker:
         if self._over is None:
             self.force()
             heard = bytes(self._reports)
-            why = "could not be started" if not self._pid else "lost its warden"
-            self._ended(self._why or why, b"" if self._pid else heard)
+            if self._pid:
+                self._ended(self._why or "lost its warden", b"")
+            else:
+                self._ended("could not be started", heard)
 
     def _ended(self, how: str, tail: bytes) -> None:
         self._drain()
@@ -327,7 +330,7 @@ def _how(reason: str, status: int, limits: Limits, why: str) -> str:
     words = {
         "memory": f"was ended: the call took more than {limits.process_memory_bytes:,} bytes of memory",
         "cpu": f"was ended: the call took more than {limits.process_cpu_seconds:g} s of processor time",
-        "processes": "was ended: the call had started too many processes",
+        "children": f"was ended: the call had more than {limits.process_children} processes of its own",
         "ended": f"was ended by signal {os.WTERMSIG(status)} ({_signal_name(os.WTERMSIG(status))})",
     }
     return words.get(reason) or why or "was ended"

@@ -162,6 +162,21 @@ async def asynchronous() -> None: ...
 def plain() -> None: ...
 
 
+@pytest.mark.parametrize("function", [asynchronous, plain])
+def test_a_function_of_a_module_may_run_in_a_worker_process(function: Any) -> None:
+    assert tool(isolation="process")(function).isolation == "process"
+
+
+def nested() -> Any:
+    def inner() -> None: ...
+
+    return inner
+
+
+class OfAClass:
+    def method(self) -> None: ...
+
+
 WRONG: list[tuple[Any, dict[str, Any], str]] = [
     (unannotated, {}, "parameter 'a' has no annotation"),
     (of_a_method, {}, "decorate the bound one"),
@@ -204,7 +219,8 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     (plain, {"verify": "yes"}, "verify must be callable"),
     (plain, {"present": 3}, "present must be callable"),
     (plain, {"present": asynchronous}, "present must be a plain function"),
-    (plain, {"isolation": "process", "retries": 1}, "has retries, but"),
+    (nested(), {"isolation": "process"}, r"nested.<locals>.inner cannot be found by a worker process"),
+    (OfAClass().method, {"isolation": "process"}, "is a bound method, which a worker process cannot find"),
     (plain, {"isolation": "fiber"}, "isolation must be 'task', 'thread' or 'process'"),
     (asynchronous, {"isolation": "thread"}, "is async, which runs as a task"),
 ]

@@ -1,0 +1,207 @@
+"""Runs whose tools work in other processes: doubts, time-outs, closing, and that nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import process_tools
+import psutil
+import pytest
+from process_tools import MISBEHAVIOURS
+
+from geartrain.limits import Limits
+from geartrain.machine import RequestedCall, ResultStatus, ToolFinished, WriteInDoubt
+from geartrain.models import ScriptedModel
+from geartrain.persistence import MemoryJournal
+from geartrain.runtime import Agent, Allow, RunHandle, Runtime
+from geartrain.tools import Tool, ToolDefinitionError, tool
+
+pytestmark = pytest.mark.real_time
+
+HERE = Path(__file__).parent
+LIMITS = Limits(grace_seconds=1.0, process_memory_bytes=200 << 20, process_cpu_seconds=0.3, process_children=20)
+
+
+def an_agent(*tools: Tool, name: str = "worker", arguments: str = "{}") -> Agent:
+    calls = tuple(RequestedCall(tool=made.name, arguments=arguments) for made in tools)
+    return Agent(name, model=ScriptedModel([calls, "done"]), tools=tools)
+
+
+def a_runtime(*agents: Agent, limits: Limits = LIMITS) -> Runtime:
+    return Runtime.open(MemoryJournal(), agents=agents, policy=lambda *_: Allow(), limits=limits)
+
+
+async def results_of(run: RunHandle) -> list[tuple[ResultStatus, str]]:
+    events = [entry.event async for entry in run.events()]
+    return [(event.status, event.text) for event in events if isinstance(event, ToolFinished)]
+
+
+def processes_below() -> list[int]:
+    return [child.pid for child in psutil.Process().children(recursive=True)]
+
+
+async def until(condition: Callable[[], Any], seconds: float = 15.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it never came to that"
+        await asyncio.sleep(0.005)
+
+
+def arguments(**given: Any) -> str:
+    return msgspec.json.encode(given).decode()
+
+
+async def test_a_write_whose_worker_has_ended_is_in_doubt_and_verified_in_another_one(tmp_path: Path) -> None:
+    path = tmp_path / "marked"
+    agent = an_agent(process_tools.mark_and_exit, arguments=arguments(path=str(path)))
+
+    async with a_runtime(agent) as runtime:
+        run = await runtime.start(agent, "go")
+        end = await run.wait_ended()
+        doubts = [entry async for entry in run.events() if isinstance(entry.event, WriteInDoubt)]
+        statistics = (await runtime.statistics()).processes
+
+    assert end.answer == "done"
+    assert len(doubts) == 1
+    assert path.read_text() == "x"
+    assert statistics is not None
+    assert (statistics.started, statistics.capacity) == (2, 4)
+
+
+async def test_a_write_whose_worker_has_ended_is_in_doubt_and_waits_for_a_person(tmp_path: Path) -> None:
+    path = tmp_path / "tried"
+    made = tool(name="crash", isolation="process")(process_tools.crash_at_first.function)
+    agent = an_agent(made, arguments=arguments(path=str(path)))
+
+    async with a_runtime(agent) as runtime:
+        run = await runtime.start(agent, "go")
+        rest = await run.wait_at_rest()
+        await run.settle("t1.c1", by="ada", not_done="run")
+        end = await run.wait_ended()
+        doubts = [entry.event.reason async for entry in run.events() if isinstance(entry.event, WriteInDoubt)]
+
+    assert rest.holds == ("in_doubt(t1.c1)",)
+    assert doubts == ["its worker process exited with code 5"]
+    assert end.answer == "done"
+
+
+async def test_a_call_that_is_out_of_time_ends_with_all_it_has_started(tmp_path: Path) -> None:
+    folder = str(tmp_path)
+    hanging = tool(name="hang", isolation="process", read_only=True)(process_tools.hang_with_children.function)
+    agent = an_agent(hanging, arguments=arguments(folder=folder))
+
+    async with a_runtime(agent, limits=Limits(tool_call_seconds=20, grace_seconds=1)) as runtime:
+        run = await runtime.start(agent, "go")
+        await until(lambda: len(os.listdir(folder)) == 4)
+        ids = [int(name) for name in os.listdir(folder)]
+        await run.cancel("enough")
+        end = await run.wait_ended()
+        await until(lambda: not any(psutil.pid_exists(pid) for pid in ids))
+
+    assert end.state == "CANCELLED"
+
+
+async def test_closing_a_runtime_leaves_no_process_behind() -> None:
+    agents = [an_agent(MISBEHAVIOURS[name], name=name) for name in ("deadlock", "flood_the_output")]
+
+    async with a_runtime(*agents) as runtime:
+        done, _ = [await runtime.start(agent, "go") for agent in reversed(agents)]
+        await done.wait_ended()
+        at_work = processes_below()
+
+    assert len(at_work) == 4  # two workers and their wardens
+    assert processes_below() == []
+
+
+async def test_the_parent_of_a_tool_that_no_worker_can_find_is_told_at_open() -> None:
+    async def shadowed() -> None:
+        """Be no tool of a module."""
+
+    shadowed.__qualname__ = "shadowed"
+
+    with pytest.raises(ToolDefinitionError, match="test_process_runs:shadowed is not there, so no worker process"):
+        a_runtime(an_agent(tool(isolation="process")(shadowed)))
+    with pytest.raises(ToolDefinitionError, match="its present cannot be found by a worker process"):
+        a_runtime(an_agent(process_tools.hidden_hook))
+
+
+# Show 4: whatever a tool does in its process, all other runs end as if it had not been there.
+
+
+async def quick(n: int) -> int:
+    """Work as a task."""
+    await asyncio.sleep(0)
+    return n
+
+
+def slow(n: int) -> int:
+    """Work on a thread."""
+    return -n
+
+
+def healthy_agent() -> Agent:
+    given = {"quick": '{"n": 3}', "slow": '{"n": 3}', "add": '{"a": 1, "b": 2}'}
+    # One after the other: in one turn, results are stored in the order in which they come.
+    turns = [(RequestedCall(tool=name, arguments=arguments),) for name, arguments in given.items()]
+    tools = [tool(read_only=True)(quick), tool(read_only=True)(slow), process_tools.add]
+    return Agent("healthy", model=ScriptedModel([*turns, "well"]), tools=tools)
+
+
+async def journal_of(run: RunHandle) -> list[Any]:
+    """All that is stored of a run, without the times."""
+    entries = [(entry.seq, entry.path, msgspec.to_builtins(entry.event)) async for entry in run.events()]
+    return [(seq, path, {**event, "time": 0}) for seq, path, event in entries]
+
+
+WORSE = {
+    "spin": None,
+    "spin_in_c": None,
+    "hang_and_ignore_signals": 1.0,
+    "deadlock": 1.0,
+    "stop_its_warden": 1.0,
+    "allocate_at_once": None,
+    "allocate_in_children": None,
+    "exit_at_once": None,
+    "segmentation_fault": None,
+    "abort": None,
+    "kill_itself": None,
+    "kill_its_warden": None,
+    "close_everything": None,
+    "send_garbage": None,
+    "flood_the_output": None,
+    "return_a_lot": None,
+    "exit_politely": None,
+    "fork_and_return_twice": None,
+    "become_a_daemon": None,
+    "start_processes_without_end": None,
+}
+
+
+async def test_ninety_nine_runs_beside_twenty_misbehaving_tools_end_as_in_a_clean_run() -> None:
+    healthy = healthy_agent()
+    async with a_runtime(healthy) as runtime:
+        clean = [await runtime.start(healthy, "go", run_id=f"healthy-{n}") for n in range(99)]
+        expected = [await journal_of(run) for run in clean]
+    declared = {
+        name: tool(name=name, read_only=True, isolation="process", timeout_seconds=seconds)
+        for name, seconds in WORSE.items()
+    }
+    worse = [an_agent(declared[name](MISBEHAVIOURS[name].function), name=name) for name in WORSE]
+
+    async with a_runtime(healthy, *worse) as runtime:
+        bad = [await runtime.start(agent, "go") for agent in worse]
+        good = [await runtime.start(healthy, "go", run_id=f"healthy-{n}") for n in range(99)]
+        ends = [await run.wait_ended() for run in (*bad, *good)]
+        journals = [await journal_of(run) for run in good]
+        results = [await results_of(run) for run in bad]
+
+    assert [end.answer for end in ends] == ["done"] * len(bad) + ["well"] * len(good)
+    assert journals == expected
+    assert [len(result) for result in results] == [1] * len(worse)
+    assert processes_below() == []
