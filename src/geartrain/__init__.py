@@ -5,7 +5,7 @@ from geartrain.limits import UNLIMITED, Limits
 from geartrain.machine import Budget, RunState, Usage
 from geartrain.models import OfflineModel, ScriptedModel
 from geartrain.runtime import Agent, Allow, Ask, Change, Deny, Rule, Rules, RunHandle, Runtime, RunView, open_reader
-from geartrain.tools import ToolContext, tool
+from geartrain.tools import Note, ToolContext, tool
 from geartrain.version import VERSION
 
 __version__ = VERSION
@@ -21,6 +21,7 @@ __all__ = [
     "GeartrainError",
     "InternalError",
     "Limits",
+    "Note",
     "OfflineModel",
     "ResourceError",
     "Rule",

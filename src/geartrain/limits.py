@@ -55,6 +55,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     result_stored_bytes: int = 1024 * 1024
     context_messages: int = 200
     context_bytes: int = 1024 * 1024
+    context_provider_bytes: int = 64 * 1024
     summarise_turns: int = 20
     event_bytes: int = 1024 * 1024
     events_per_run: int = 50_000

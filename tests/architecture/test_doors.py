@@ -22,6 +22,7 @@ FRONT_DOOR_NAMES: list[str] = (
     "GeartrainError",
     "InternalError",
     "Limits",
+    "Note",
     "OfflineModel",
     "ResourceError",
     "Rule",

@@ -11,7 +11,7 @@ from geartrain.machine._commands import (
     RunCall,
     StartSubAgent,
 )
-from geartrain.machine._context import estimate_tokens, groups, result_text
+from geartrain.machine._context import estimate_tokens, result_text
 from geartrain.machine._diagram import EDGES, diagram, page
 from geartrain.machine._events import (
     PUBLIC_EVENTS,
@@ -54,6 +54,7 @@ from geartrain.machine._opening import HANDOFF_PREFIX
 from geartrain.machine._outside import EXTERNAL, awaits_answer, awaits_reply, is_outside, rests, waits_outside
 from geartrain.machine._outstanding import alarms, outstanding, wake_at
 from geartrain.machine._run import Call, Run
+from geartrain.machine._shorten import SHORTENED
 from geartrain.machine._spec import (
     RULES_VERSION,
     AgentSpec,
@@ -94,6 +95,7 @@ from geartrain.machine._termination import (
     ToolFailuresReached,
     TurnsReached,
 )
+from geartrain.machine._units import READ_ARTIFACT, groups
 from geartrain.machine._values import (
     Artifact,
     CallResult,
@@ -105,6 +107,7 @@ from geartrain.machine._values import (
     PermissionDecision,
     RequestedCall,
     RunError,
+    Shortening,
     ToolCall,
     Usage,
     Value,
@@ -132,9 +135,11 @@ __all__ = [
     "IN_PROGRESS",
     "KIND_OF_CODE",
     "PUBLIC_EVENTS",
+    "READ_ARTIFACT",
     "ROWS",
     "RULES_VERSION",
     "RUN_VERSION",
+    "SHORTENED",
     "ActorRestarted",
     "AgentSpec",
     "AllOf",
@@ -198,6 +203,7 @@ __all__ = [
     "RunStarted",
     "RunState",
     "SecondsReached",
+    "Shortening",
     "Specs",
     "StartSubAgent",
     "Step",

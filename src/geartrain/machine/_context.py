@@ -8,6 +8,7 @@ Rule 3: what is dropped is counted, never silently lost: the journal has it.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Final
 
 from msgspec.structs import replace
@@ -17,6 +18,7 @@ from geartrain.machine._run import Call
 from geartrain.machine._shorten import shortened
 from geartrain.machine._spec import ContextRules
 from geartrain.machine._states import ResultStatus
+from geartrain.machine._units import READ_ARTIFACT, groups
 from geartrain.machine._values import Artifact, CallResult, Message, ToolCall, Usage
 
 ARTIFACTS_KEPT: Final = 64
@@ -74,12 +76,14 @@ def say(draft: Draft, *messages: Message) -> None:
 def assemble(draft: Draft, provided: tuple[Message, ...], history: tuple[Message, ...]) -> None:
     """Put the opening context together: instructions, history, what the providers gave, the input.
 
-    After a handoff the context so far is kept and only the instructions change.
+    After a handoff the context so far is kept and only the instructions change. What a provider told before gives way
+    to what it tells now.
     """
     run = draft.run
     system = Message(role="system", text=draft.spec.instructions)
     if run.messages:
-        kept = tuple(message for message in run.messages if message.role != "system")
+        again = {message.provider for message in provided if message.provider}
+        kept = tuple(m for m in run.messages if m.role != "system" and m.provider not in again)
         newest = 1 if kept and kept[-1].role == "user" else 0
         before = len(kept) - newest
         opening: tuple[Message, ...] = (system, *kept[:before], *provided, *kept[before:])
@@ -89,12 +93,21 @@ def assemble(draft: Draft, provided: tuple[Message, ...], history: tuple[Message
     draft.set(messages=opening, messages_size=sum(message.size() for message in opening))
 
 
+def queue_input(draft: Draft, text: str, *, pinned: bool) -> None:
+    """Have the model hear *text* when it is asked next."""
+    queued = draft.run.queued_input
+    if pinned:
+        draft.set(queued_pinned=(*draft.run.queued_pinned, len(queued)))
+    draft.set(queued_input=(*queued, text))
+
+
 def take_input(draft: Draft) -> None:
     """Let the model hear what was said meanwhile."""
     if draft.run.queued_input:
-        turn = draft.run.turn_count
-        say(draft, *(Message(role="user", text=text, turn=turn) for text in draft.run.queued_input))
-        draft.set(queued_input=())
+        turn, pinned = draft.run.turn_count, draft.run.queued_pinned
+        heard = enumerate(draft.run.queued_input)
+        say(draft, *(Message(role="user", text=text, turn=turn, pinned=i in pinned) for i, text in heard))
+        draft.set(queued_input=(), queued_pinned=())
 
 
 def result_text(result: CallResult) -> str:
@@ -112,7 +125,8 @@ def merge_results(draft: Draft) -> None:
         ToolCall(id=call.id, tool=call.tool, arguments=call.arguments, provider_id=call.provider_id)
         for call in run.calls
     )
-    results = tuple(_result_message(call, turn) for call in run.calls)
+    readable = draft.spec.tool(READ_ARTIFACT) is not None
+    results = tuple(_result_message(call, turn, readable=readable) for call in run.calls)
     say(draft, Message(role="assistant", text=run.commentary, calls=asked, turn=turn), *results)
     artifacts = [call.result.artifact for call in run.calls if call.result and call.result.artifact]
     if artifacts:
@@ -121,35 +135,37 @@ def merge_results(draft: Draft) -> None:
     draft.set(calls=(), commentary="", unconsulted=0)
 
 
-def _result_message(call: Call, turn: int) -> Message:
+def _result_message(call: Call, turn: int, *, readable: bool) -> Message:
     assert call.result is not None, f"call {call.id} has no result"
     result = call.result
+    rest = f'\n[{READ_ARTIFACT} with call="{call.id}" shows all of it]' if result.artifact and readable else ""
     return Message(
         role="tool",
-        text=result_text(result),
+        text=result_text(result) + rest,
         call_id=call.id,
         tool=call.tool,
         status=result.status,
         artifact=result.artifact.digest if result.artifact else "",
         turn=turn,
+        pinned=result.pinned,
     )
 
 
-def groups(messages: tuple[Message, ...]) -> list[list[Message]]:
-    """Return messages in units that may not be parted: an asking message and its results, or one alone."""
-    grouped: list[list[Message]] = []
-    for message in messages:
-        if message.role == "tool" and grouped:
-            grouped[-1].append(message)
-        else:
-            grouped.append([message])
-    return grouped
-
-
 def fits(draft: Draft, text: str) -> bool:
-    """Whether an input has room beside the system prompt and the pinned messages."""
-    fixed = sum(message.size() for message in draft.run.messages if message.role == "system" or message.pinned)
-    return fixed + Message(role="user", text=text).size() <= draft.spec.context.bytes
+    """Whether an input has room beside the system prompt and what is pinned, or will be."""
+    run = draft.run
+    fixed = sum(_size(unit) for unit in groups(run.messages) if unit[0].role == "system" or _pinned(unit))
+    waiting = sum(len(run.queued_input[i]) for i in run.queued_pinned)
+    waiting += sum(len(call.arguments) for call in run.calls if call.pinned)  # being judged
+    return fixed + waiting + Message(role="user", text=text).size() <= draft.spec.context.bytes
+
+
+def _pinned(unit: list[Message]) -> bool:
+    return any(message.pinned for message in unit)
+
+
+def _size(unit: Iterable[Message]) -> int:
+    return sum(message.size() for message in unit)
 
 
 def _newest_input(messages: tuple[Message, ...]) -> int:
@@ -174,19 +190,24 @@ def keep_window(draft: Draft, rules: ContextRules) -> None:
     kept: list[Message] = []
     for position, unit in enumerate(units):
         over = count > rules.messages or size > rules.bytes
-        wanted = unit[0].role == "system" or unit[0].pinned or start == newest or position == len(units) - 1
+        wanted = unit[0].role == "system" or _pinned(unit) or start == newest or position == len(units) - 1
         start += len(unit)
         if over and not wanted:
             count -= len(unit)
-            size -= sum(message.size() for message in unit)
+            size -= _size(unit)
         else:
             kept.extend(unit)
     messages = tuple(kept)
+    dropped = len(run.messages) - count
+    if dropped:
+        draft.shorten("window", dropped, run.messages_size - size)
     if size > rules.bytes:
-        messages = _fitted(messages, rules.bytes)
-        size = sum(message.size() for message in messages)
-    dropped = run.messages_dropped + len(run.messages) - count
-    draft.set(messages=messages, messages_size=size, messages_dropped=dropped)
+        cut = _fitted(messages, rules.bytes)
+        changed = sum(1 for old, new in zip(messages, cut, strict=True) if old is not new)
+        if changed:
+            draft.shorten("cut", changed, size - _size(cut))
+        messages, size = cut, _size(cut)
+    draft.set(messages=messages, messages_size=size, messages_dropped=run.messages_dropped + dropped)
 
 
 def _fitted(messages: tuple[Message, ...], room: int) -> tuple[Message, ...]:
@@ -248,7 +269,7 @@ def summarisable(draft: Draft) -> int:
     Half of the turns are summarised at once, so that it is not asked for every turn.
     """
     rules, run = draft.spec.context, draft.run
-    if not rules.summarise:
+    if not rules.summarise or run.turn_count < run.summarise_from:
         return 0
     units = groups(run.messages)[1:]
     turns = sum(1 for unit in units if unit[0].role == "assistant")
@@ -262,8 +283,12 @@ def summarisable(draft: Draft) -> int:
 
 def _replaceable(messages: tuple[Message, ...], count: int) -> frozenset[int]:
     """Return where, of the oldest *count* messages after the system prompt, a summary may stand instead."""
-    newest = _newest_input(messages)
-    return frozenset(i for i in range(1, count + 1) if not messages[i].pinned and i != newest)
+    newest, found, start = _newest_input(messages), set[int](), 0
+    for unit in groups(messages[: count + 1]):
+        if start > 0 and start != newest and not _pinned(unit):
+            found.update(range(start, start + len(unit)))
+        start += len(unit)
+    return frozenset(found)
 
 
 def replace_by_summary(draft: Draft, count: int, summary: str) -> bool:
@@ -282,6 +307,7 @@ def replace_by_summary(draft: Draft, count: int, summary: str) -> bool:
     text = summary.strip()
     note = Message(role="user", text=f"[Summary of the conversation so far]\n{text}", turn=run.turn_count, note=True)
     if not text or note.size() >= replaced:
+        no_summary(draft)
         return False
     messages = (*kept, note, *run.messages[1 + count :])
     draft.set(
@@ -289,4 +315,10 @@ def replace_by_summary(draft: Draft, count: int, summary: str) -> bool:
         messages_size=sum(message.size() for message in messages),
         messages_dropped=run.messages_dropped + len(old),
     )
+    draft.shorten("summary", len(old), replaced - note.size())
     return True
+
+
+def no_summary(draft: Draft) -> None:
+    """Let some turns pass before a summary is asked for again: this one cost tokens and was no use."""
+    draft.set(summarise_from=draft.run.turn_count + draft.spec.context.summary_pause_turns)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from msgspec.structs import force_setattr, replace
 
@@ -20,10 +20,13 @@ from geartrain.machine._states import (
     HoldKind,
     RunState,
 )
-from geartrain.machine._values import CallResult, Hold, PermissionDecision
+from geartrain.machine._values import CallResult, Hold, PermissionDecision, Shortening
 
 # Decisions kept in the run itself; all of them are in the journal.
 DECISIONS_KEPT = 64
+# Calls named of those whose results have shrunk.
+CALLS_NAMED = 50
+Shortened = Literal["window", "shrink", "summary", "cut"]
 
 
 class Refused(Exception):
@@ -42,19 +45,25 @@ class Draft:
     otherwise go into copies of copies.
     """
 
-    __slots__ = ("now", "path", "run", "spec")
+    __slots__ = ("now", "path", "run", "shortened", "spec")
 
     def __init__(self, run: Run, spec: AgentSpec, now: float, path: list[RunState]) -> None:
         self.run = replace(run)
         self.spec = spec
         self.now = now
         self.path = path
+        self.shortened: tuple[Shortening, ...] = ()
 
     def set(self, **changes: Any) -> None:
         """Change fields of the run."""
         run = self.run
         for name, value in changes.items():
             force_setattr(run, name, value)
+
+    def shorten(self, how: Shortened, messages: int, size: int, calls: tuple[str, ...] = ()) -> None:
+        """Note that this step has shortened the context: so many messages, by so many bytes."""
+        shortening = Shortening(how=how, messages=messages, bytes=size, calls=calls[:CALLS_NAMED])
+        self.shortened = (*self.shortened, shortening)
 
     def enter(self, state: RunState) -> None:
         """Go into *state*; a run that is suspended or ends remembers where it was."""

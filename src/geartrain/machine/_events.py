@@ -207,9 +207,10 @@ class CompactionFailed(EventBase, frozen=True, kw_only=True):
 
 
 class InputReceived(EventBase, frozen=True, kw_only=True):
-    """Something was said to the run; it is heard at the next model call."""
+    """Something was said to the run; it is heard at the next model call. `pinned`, it stays in the context."""
 
     text: str
+    pinned: bool = False
 
 
 class PauseRequested(EventBase, frozen=True, kw_only=True):

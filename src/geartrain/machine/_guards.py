@@ -66,9 +66,10 @@ def guard_inputs(draft: Draft) -> bool:
         return False
     turn, judged = run.turn_count + 1, run.inputs_judged
     calls = tuple(
-        _guard(draft, "input", f"t{turn}.i{number}", text) for number, text in enumerate(run.queued_input, judged + 1)
+        _guard(draft, "input", f"t{turn}.i{judged + 1 + i}", text, pinned=i in run.queued_pinned)
+        for i, text in enumerate(run.queued_input)
     )
-    draft.set(queued_input=(), inputs_judged=judged + len(calls))
+    draft.set(queued_input=(), queued_pinned=(), inputs_judged=judged + len(calls))
     _open(draft, calls)
     return True
 
@@ -90,7 +91,7 @@ def _open(draft: Draft, calls: tuple[Call, ...]) -> None:
         draft.enter(RunState.WAIT_APPROVAL)
 
 
-def _guard(draft: Draft, role: Literal["input", "answer"], own_id: str, text: str) -> Call:
+def _guard(draft: Draft, role: Literal["input", "answer"], own_id: str, text: str, *, pinned: bool = False) -> Call:
     arguments = guard_arguments(text)
     return Call(
         id=own_id,
@@ -100,6 +101,7 @@ def _guard(draft: Draft, role: Literal["input", "answer"], own_id: str, text: st
         arguments_digest=digest(arguments.encode("utf-8", "surrogatepass")),
         since=draft.now,
         read_only=True,
+        pinned=pinned,
     )
 
 
@@ -108,7 +110,7 @@ def hear(draft: Draft) -> None:
     turn = draft.run.turn_count
     for call in draft.run.calls:
         if call.status is ALLOWED:
-            say(draft, Message(role="user", text=guard_text(call.arguments), turn=turn))
+            say(draft, Message(role="user", text=guard_text(call.arguments), turn=turn, pinned=call.pinned))
         else:
             assert call.result is not None, f"guard call {call.id} is {call.status}"
             text = brief(f"[Something was said and not let through] {call.result.text}")

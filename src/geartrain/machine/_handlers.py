@@ -12,6 +12,8 @@ from geartrain.machine._context import (
     charge_lost,
     fits,
     halve_window,
+    no_summary,
+    queue_input,
     replace_by_summary,
     say,
 )
@@ -184,6 +186,7 @@ def on_compaction_failed(draft: Draft, event: CompactionFailed) -> None:
         raise Refused("no summary is awaited")
     if event.usage is not None:
         charge(draft, event.usage, 0)
+    no_summary(draft)
     leave_saving(draft)
 
 
@@ -201,7 +204,7 @@ def on_input(draft: Draft, event: InputReceived) -> None:
         )
     if not fits(draft, event.text):
         raise Refused(f"an input of {len(event.text)} bytes does not fit in the context of {room} bytes")
-    draft.set(queued_input=(*draft.run.queued_input, event.text))
+    queue_input(draft, event.text, pinned=event.pinned)
 
 
 def _answer_question(draft: Draft, asking: Call, event: InputReceived) -> None:
@@ -209,9 +212,10 @@ def _answer_question(draft: Draft, asking: Call, event: InputReceived) -> None:
     if "input" in draft.spec.guarded:
         # Judged like all that is said, it follows as a message; there is always room for what was asked for.
         answer = shortened(text, draft.spec.context.result_bytes)
-        draft.set(queued_input=(*draft.run.queued_input, answer))
+        queue_input(draft, answer, pinned=event.pinned)
         text = "the answer follows as a message"
-    result = CallResult(status=ResultStatus.OK, text=text, size=len(text), by=event.by or event.source)
+    by = event.by or event.source
+    result = CallResult(status=ResultStatus.OK, text=text, size=len(text), by=by, pinned=event.pinned)
     draft.finish_call(asking, result)
     go_on(draft)
 
@@ -330,6 +334,7 @@ def _wait_dwelt(draft: Draft) -> None:
             fail(draft, ReasonCode.CONTEXT_FAILED, "the context providers did not answer")
         case RunState.COMPACT_OR_SAVE:
             charge_lost(draft)
+            no_summary(draft)
             leave_saving(draft)
         case _:
             draft.set(evaluations=run.evaluations + 1, entered_at=draft.now)

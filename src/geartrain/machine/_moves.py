@@ -30,6 +30,7 @@ from geartrain.machine._opening import done_at_once, opened, received, too_many
 from geartrain.machine._outside import runs_again, starts_outside
 from geartrain.machine._run import Call
 from geartrain.machine._shorten import brief, shortened
+from geartrain.machine._shrink import shrink_results
 from geartrain.machine._states import (
     ALLOWED,
     APPROVED,
@@ -73,6 +74,7 @@ def to_model(draft: Draft) -> None:
         settle_calls(draft)
         return
     take_input(draft)
+    shrink_results(draft)
     keep_window(draft, draft.spec.context)
     size, room = draft.run.messages_size, draft.spec.context.bytes
     if size > room:
@@ -336,6 +338,7 @@ def observe(draft: Draft) -> None:
 def save(draft: Draft) -> None:
     """Keep the window; rest only while a model summarises."""
     draft.enter(RunState.COMPACT_OR_SAVE)
+    shrink_results(draft)
     keep_window(draft, draft.spec.context)
     after_saving(draft)
 

@@ -22,6 +22,7 @@ from geartrain.machine._values import (
     ParentRef,
     PermissionDecision,
     RunError,
+    Shortening,
     ToolCall,
     Usage,
     Value,
@@ -56,6 +57,7 @@ class Call(Value, frozen=True, kw_only=True, omit_defaults=False):
     doubted: bool = False
     timeout_seconds: float = 30.0
     expires_at: float | None = None
+    pinned: bool = False
     reason: str = ""
     result: CallResult | None = None
     role: Literal["tool", "input", "answer"] = "tool"
@@ -73,7 +75,8 @@ class Run(Value, frozen=True, kw_only=True, omit_defaults=False):
     was entered. `unconsulted` counts results that the model has not been asked about (consult each_result).
     `wrapping_up` is the budget code for which the last turn is taken without tools, `wrap_up_turn` the number of that
     turn once it has begun. `unheard` as long as the run's own input is not judged; `inputs_judged` counts the inputs
-    that were given to guardrails.
+    that were given to guardrails. `shortened` is how the last step shortened the context. `queued_pinned` are the
+    positions of pinned inputs in `queued_input`. No summary is asked for before turn `summarise_from`.
     """
 
     id: str
@@ -89,6 +92,7 @@ class Run(Value, frozen=True, kw_only=True, omit_defaults=False):
     messages: tuple[Message, ...] = ()
     messages_size: int = 0
     messages_dropped: int = 0
+    shortened: tuple[Shortening, ...] = ()
     turn_count: int = 0
     model_attempt: int = 1
     token_count: Usage = Usage()
@@ -105,9 +109,11 @@ class Run(Value, frozen=True, kw_only=True, omit_defaults=False):
     queued_input: tuple[str, ...] = ()
     unheard: bool = False
     inputs_judged: int = 0
+    queued_pinned: tuple[int, ...] = ()
     budget: Budget = Budget()
     deadline: float | None = None
     compacting: int = 0
+    summarise_from: int = 0
     compacted_for_length: bool = False
     wrapping_up: str = ""
     wrap_up_turn: int = 0

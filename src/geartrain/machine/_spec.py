@@ -83,7 +83,16 @@ class ContextRules(Value, frozen=True, kw_only=True, omit_defaults=False):
 
     The window keeps the system prompt, pinned messages and the newest input, and never parts a call from its result.
     With `summarise`, the oldest part is summarised by the model once there are more than `summarise_turns` turns
-    in the context, or more than `summarise_share` of the token limit is used by one request.
+    in the context, or more than `summarise_share` of the token limit is used by one request. After a summary that
+    failed or was no use, `summary_pause_turns` turns pass before the next is asked for.
+    With `shrink`, results of more than `shrink_bytes` become one line each, save those of the newest `shrink_turns`
+    turns: as many turns at once, so that not every request differs from the one before in its beginning.
+
+    These defaults are what a spec that says nothing means, and that is how old specs are read: what an `Agent` takes
+    where you give no rules is more (it shrinks, and summarises if its model can).
+
+    Raises:
+        InvalidValue: A number is less than it can be.
     """
 
     messages: int = 200
@@ -92,6 +101,15 @@ class ContextRules(Value, frozen=True, kw_only=True, omit_defaults=False):
     summarise: bool = False
     summarise_turns: int = 20
     summarise_share: float = 0.5
+    summary_pause_turns: int = 0
+    shrink: bool = False
+    shrink_turns: int = 6
+    shrink_bytes: int = 1024
+
+    def __post_init__(self) -> None:
+        for name, least in (("shrink_turns", 1), ("shrink_bytes", 1), ("summary_pause_turns", 0)):
+            if getattr(self, name) < least:
+                raise InvalidValue(name, f"at least {least}", getattr(self, name))
 
 
 class StepLimits(Value, frozen=True, kw_only=True, omit_defaults=False):

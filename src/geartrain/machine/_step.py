@@ -73,7 +73,7 @@ def step(run: Run, event: Event, specs: Specs) -> Step | Refusal:
         return _refused(run, event, refused.reason, duplicate=refused.duplicate)
     _after(draft)
     path = tuple(draft.path)
-    draft.set(seq=run.seq + 1, updated_at=now, path=path)
+    draft.set(seq=run.seq + 1, updated_at=now, path=path, shortened=draft.shortened)
     return Step(draft.run, outstanding(draft.run), path)
 
 

@@ -68,7 +68,8 @@ class Message(Value, frozen=True, kw_only=True):
 
     An assistant message may hold `calls`; each is answered by one tool message with its `call_id`, in call order.
     `turn` is the turn it belongs to (0: before the first). The window never drops `pinned` messages. A `note` is said
-    by the machine itself (a summary, a reply that could not be used) and is nobody's input.
+    by the machine itself (a summary, a reply that could not be used) and is nobody's input. `provider` is the context
+    provider that told it. A `shrunk` result is a line that names what was there.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -81,6 +82,8 @@ class Message(Value, frozen=True, kw_only=True):
     turn: int = 0
     pinned: bool = False
     note: bool = False
+    provider: str = ""
+    shrunk: bool = False
 
     def size(self) -> int:
         """Return about how many bytes of context this message takes."""
@@ -101,7 +104,8 @@ class Artifact(Value, frozen=True, kw_only=True):
 class CallResult(Value, frozen=True, kw_only=True):
     """The one result of a call: `text` is what the model sees, cleaned and trimmed.
 
-    `size` is the number of bytes of the whole output; `artifact` holds it when the text was trimmed.
+    `size` is the number of bytes of the whole output; `artifact` holds it when the text was trimmed. A `pinned` one
+    is never dropped from the context, nor is the message that asked for it.
     """
 
     status: ResultStatus
@@ -109,6 +113,20 @@ class CallResult(Value, frozen=True, kw_only=True):
     size: int = 0
     artifact: Artifact | None = None
     by: str = ""
+    pinned: bool = False
+
+
+class Shortening(Value, frozen=True, kw_only=True):
+    """One shortening of the context: how many messages, and how many bytes fewer the next model call sees.
+
+    `window` drops the oldest messages, `summary` puts a summary in their place, `shrink` makes old results a line
+    each (`calls` names some of them), `cut` shortens what is too large for the context.
+    """
+
+    how: Literal["window", "shrink", "summary", "cut"]
+    messages: int
+    bytes: int
+    calls: tuple[str, ...] = ()
 
 
 class GuardVerdict(Value, frozen=True, kw_only=True):

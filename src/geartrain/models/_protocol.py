@@ -46,7 +46,10 @@ Emit = Callable[[str], None]
 
 @runtime_checkable
 class Model(Protocol):
-    """A client of one model. Shared by all runs of an agent; holds no state of a run."""
+    """A client of one model. Shared by all runs of an agent; holds no state of a run.
+
+    One with an attribute `summarises` that is False is never asked for a summary, unless an agent says so.
+    """
 
     name: str
 

@@ -78,7 +78,8 @@ class ScriptedModel:
             `Delay`, `Attempts`, or a pure function from the request to an entry.
         name: The model's name in errors and traces.
         repeat: Whether turn len(replies) + 1 plays the first entry again.
-        summary: The entry that answers requests to compact.
+        summary: The entry that answers requests to compact; an agent asks for summaries only if there is one, or if
+            its `window` says so.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class ScriptedModel:
         summary: Entry | None = None,
     ) -> None:
         self.name: str = name
+        self.summarises: bool = summary is not None
         self._replies: Final = tuple(replies)
         self._repeat: Final = repeat
         self._summary: Final = _counted if summary is None else summary

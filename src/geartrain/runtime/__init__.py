@@ -18,6 +18,7 @@ from geartrain.runtime._policy import (
     ToolGuardrail,
     default_policy,
 )
+from geartrain.runtime._providers import ContextProvider
 from geartrain.runtime._reader import RunReader, open_reader
 from geartrain.runtime._reading import JournalEntry, OpenCall, ReplayReport, RunSnapshot, RunSummary
 from geartrain.runtime._rules import Predicate, Rule, Rules, argument_below, argument_equals, argument_matches
@@ -31,6 +32,7 @@ __all__ = [
     "Ask",
     "CallOutcome",
     "Change",
+    "ContextProvider",
     "Decision",
     "Deny",
     "Executor",

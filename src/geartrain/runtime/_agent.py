@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypeVar
+from typing import Final, Literal, TypeVar
+
+from msgspec.structs import replace
 
 from geartrain.errors import FormatUnknown, InvalidValue
 from geartrain.limits import UNLIMITED, Limits, Unlimited
 from geartrain.machine import (
+    EXTERNAL,
     AgentSpec,
     Budget,
     Condition,
@@ -20,9 +23,13 @@ from geartrain.machine import (
 from geartrain.models import Model, find_model
 from geartrain.runtime._edge import clean_text
 from geartrain.runtime._policy import TextGuardrail, ToolGuardrail
+from geartrain.runtime._providers import ContextProvider, named_providers
 from geartrain.tools import Tool
 
 T = TypeVar("T")
+
+# After a summary that was no use, so many turns pass before the next is asked for.
+SUMMARY_PAUSE_TURNS: Final = 5
 
 
 class Agent:
@@ -43,6 +50,17 @@ class Agent:
     as `Ask`. Like a policy it decides and does nothing, may be asked again, and must not block unless it is
     asynchronous.
 
+    `context` are providers: functions of a `RunView`, plain or async, that tell the model something before its first
+    turn, and again after a handoff: a text, `Note`s, or None for nothing. They are asked one after the other, each
+    within `limits.context_provider_seconds`, plain ones on a thread; what they tell is stored with the run, so a
+    recovery asks none again. One that raises, takes too long or answers anything else fails the run
+    (`context_failed`).
+
+    Without a `window` of your own, large results of old turns shrink to a line each, and the oldest part is summarised
+    once there are more than `limits.summarise_turns` turns in the context, or one request takes half of the tokens
+    left: by `summariser`, or by the model itself unless it says `summarises = False`. With one, its rules are all
+    that counts.
+
     Raises:
         InvalidValue: The name is empty or too long, the model or a tool is none, or two tools have one name.
         ModelNotFound: There is no built-in model of that name.
@@ -58,7 +76,9 @@ class Agent:
         "on_budget",
         "on_denied",
         "output_guardrails",
+        "providers",
         "stop_when",
+        "summariser",
         "tool_guardrails",
         "tools",
         "window",
@@ -71,6 +91,7 @@ class Agent:
         instructions: str = "",
         model: Model | str = "offline",
         tools: Sequence[Tool] = (),
+        context: Sequence[ContextProvider] = (),
         budget: Budget | None = None,
         stop_when: Condition | None = None,
         on_denied: Literal["fail", "tell"] = "fail",
@@ -80,14 +101,14 @@ class Agent:
         tool_guardrails: Sequence[ToolGuardrail] = (),
         input_guardrails: Sequence[TextGuardrail] = (),
         output_guardrails: Sequence[TextGuardrail] = (),
+        summariser: Model | str | None = None,
     ) -> None:
         if not name or len(name) > 200 or not name.isprintable():
             raise InvalidValue("an agent's name", "1 to 200 printable characters", name)
         self.name = name
         self.instructions = clean_text(instructions)
-        self.model: Model = find_model(model) if isinstance(model, str) else model
-        if not (isinstance(self.model, Model) and isinstance(self.model.name, str)):
-            raise InvalidValue(f"the model of agent {name!r}", "a name, or an object with `name` and `reply`", model)
+        self.model = _found(f"the model of agent {name!r}", model)
+        self.summariser = None if summariser is None else _found(f"the summariser of agent {name!r}", summariser)
         plain = next((tool for tool in tools if not isinstance(tool, Tool)), None)
         if plain is not None:
             raise InvalidValue(f"the tools of agent {name!r}", "made with the decorator @tool", plain)
@@ -95,6 +116,7 @@ class Agent:
         if len(self.tools) != len(tools):
             twice = next(t.name for t in tools if sum(o.name == t.name for o in tools) > 1)
             raise InvalidValue(f"the tools of agent {name!r}", "tools with different names", twice)
+        self.providers = named_providers(name, context)
         self.budget = budget or Budget()
         self.stop_when = stop_when
         self.on_denied = on_denied
@@ -111,7 +133,10 @@ class Agent:
             messages=limits.context_messages,
             bytes=limits.context_bytes,
             result_bytes=limits.result_context_bytes,
+            summarise=self._summarises,
             summarise_turns=limits.summarise_turns,
+            summary_pause_turns=SUMMARY_PAUSE_TURNS,
+            shrink=True,
         )
         return AgentSpec(
             name=self.name,
@@ -121,13 +146,14 @@ class Agent:
                 tool.spec(limits.external_seconds if tool.external else limits.tool_call_seconds)
                 for tool in self.tools.values()
             ),
+            providers=tuple(self.providers),
             budget=self.budget,
             stop_when=self.stop_when,
             on_denied=self.on_denied,
             on_budget=self.on_budget,
             max_output_tokens=self.max_output_tokens,
             context=window,
-            limits=StepLimits.of(limits),
+            limits=self._step_limits(limits),
             guarded=self._guarded,
         )
 
@@ -136,6 +162,25 @@ class Agent:
         roles: dict[Literal["input", "answer"], Sequence[TextGuardrail]]
         roles = {"input": self.input_guardrails, "answer": self.output_guardrails}
         return tuple(role for role, functions in roles.items() if functions)
+
+    @property
+    def _summarises(self) -> bool:
+        if self.summariser is not None:
+            return True
+        # One outside is a person, or another process: it is asked for turns only.
+        return bool(getattr(self.model, "summarises", self.model.name != EXTERNAL))
+
+    def _step_limits(self, limits: Limits) -> StepLimits:
+        # Asked one after the other, all providers together may take as long as each of them may.
+        seconds = limits.context_provider_seconds * max(1, len(self.providers))
+        return replace(StepLimits.of(limits), context_seconds=seconds)
+
+
+def _found(what: str, model: Model | str) -> Model:
+    found = find_model(model) if isinstance(model, str) else model
+    if not (isinstance(found, Model) and isinstance(found.name, str)):
+        raise InvalidValue(what, "a name, or an object with `name` and `reply`", model)
+    return found
 
 
 def _functions(what: str, given: Sequence[T]) -> tuple[T, ...]:

@@ -20,15 +20,18 @@ from geartrain.machine import (
     Command,
     CompactContext,
     EvaluatePermissions,
+    PrepareContext,
     RunCall,
     RunQuarantined,
     is_outside,
     outstanding,
 )
+from geartrain.runtime._compact_effect import CompactEffect
+from geartrain.runtime._context_effect import ContextEffect
 from geartrain.runtime._effect import Effect
 from geartrain.runtime._executor import Executor
 from geartrain.runtime._gate import Gate
-from geartrain.runtime._model_effect import CompactEffect, ModelEffect, PolicyEffect
+from geartrain.runtime._model_effect import ModelEffect, PolicyEffect
 from geartrain.runtime._node import Node, RunAtWork
 from geartrain.runtime._tool_effect import ToolEffect
 
@@ -94,7 +97,7 @@ class Effects:
         except Exception as error:  # noqa: BLE001 - a stranger's model or executor; its run is set apart, not ours hurt
             effect.broken(error)
 
-    def _made(self, actor: RunAtWork, command: Command) -> Effect | None:
+    def _made(self, actor: RunAtWork, command: Command) -> Effect | None:  # noqa: PLR0911 - one a kind
         registered = self.node.agents.get(actor.run.agent)
         if registered is None:
             return None
@@ -107,7 +110,9 @@ class Effects:
             case EvaluatePermissions():
                 return PolicyEffect(self, run_id, command)
             case CompactContext():
-                return CompactEffect(self, run_id, command, agent.model)
+                return CompactEffect(self, run_id, command, agent.summariser or agent.model)
+            case PrepareContext(handoff_to=""):
+                return ContextEffect(self, run_id, command, agent.providers)
             case _:
                 reason = f"{type(command).__name__} cannot be carried out by this version"
                 event = RunQuarantined(id=f"{command.key}.unknown", time=self.node.clock.now(), reason=reason)

@@ -6,9 +6,11 @@ can stand in its place, so that a replay or a dry run starts nothing.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 from geartrain import faults
 from geartrain.ids import digest
@@ -21,6 +23,8 @@ from geartrain.machine import (
     Verdict,
 )
 from geartrain.models import Emit, Model, ModelReply, ModelRequest
+from geartrain.runtime._policy import RunView
+from geartrain.runtime._providers import ContextProvider, Told
 from geartrain.tools import (
     ArgumentsInvalid,
     Done,
@@ -95,6 +99,10 @@ class Executor(Protocol):
         self, command: EvaluatePermissions, policies: Awaitable[tuple[Verdict, ...]]
     ) -> tuple[Verdict, ...]:
         """Wait for the asynchronous policies that were asked about the command's calls."""
+        ...
+
+    async def ask_provider(self, provider: ContextProvider, view: RunView) -> Told:
+        """Return what a context provider tells of a run."""
         ...
 
 
@@ -195,6 +203,14 @@ class LiveExecutor:
         """Wait for the asynchronous policies that were asked about the command's calls."""
         with inside_a_tool():
             return await policies
+
+    async def ask_provider(self, provider: ContextProvider, view: RunView) -> Told:
+        """Return what a context provider tells of a run: a plain function on a thread, an async one here."""
+        with inside_a_tool():
+            asked = partial(provider, view)
+            told: Any = asked() if inspect.iscoroutinefunction(provider) else await self._threads.submit(asked)
+            found: Told = await told if inspect.isawaitable(told) else told
+            return found
 
 
 def _call_outcome(outcome: Outcome) -> CallOutcome:

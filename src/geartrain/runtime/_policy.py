@@ -63,7 +63,7 @@ class PolicyCall:
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """What a policy may know of the run."""
+    """What strangers' code may know of the run. A copy; `input` is what the run was started with."""
 
     run_id: str
     agent: str
@@ -73,6 +73,7 @@ class RunView:
     permissions: tuple[str, ...]
     labels: Mapping[str, str]
     context: Mapping[str, Any]
+    input: str = ""
 
 
 Decision = Allow | Deny | Ask | Change
@@ -98,4 +99,5 @@ def view_of(run: Run) -> RunView:
         permissions=run.permissions,
         labels=dict(run.labels),
         context=copy.deepcopy(run.context) if run.context else {},
+        input=run.user_input,
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from geartrain.actors import Reply
@@ -20,6 +21,7 @@ from geartrain.runtime._effect import Effect, Registry
 from geartrain.runtime._executor import CallOutcome
 from geartrain.runtime._log import log, plain_traceback
 from geartrain.runtime._node import RunAtWork
+from geartrain.runtime._results import whole_result
 from geartrain.runtime._tasks import End, Ended
 from geartrain.tools import Ticket, Tool, ToolContext, cleaned, error_text
 
@@ -153,6 +155,7 @@ class ToolEffect(Effect):
             context=run.context,
             principal=run.principal,
             emit=self._emit,
+            read_result=partial(whole_result, self.node.journal, self.run_id),
         )
         work = self.effects.executor.run_tool(
             self._tool, self.command, context, self._begin, self._over, returned=self._function_returned

@@ -13,19 +13,23 @@ from geartrain.tools._errors import (
     PathRefused,
     PatternRefused,
     ProcessesUnavailable,
+    ResultUnavailable,
     ThreadsUnavailable,
     ToolDefinitionError,
     ToolExited,
 )
 from geartrain.tools._invoke import being_cancelled, invoke
 from geartrain.tools._loading import loading_in_a_worker
+from geartrain.tools._note import Note
 from geartrain.tools._pool import KindStatistics, Pool, PoolStatistics, ProcessStatistics, Ticket
+from geartrain.tools._read_artifact import read_artifact
 from geartrain.tools._threads import ThreadPool, ThreadStatistics
 from geartrain.tools._tool import Isolation, Tool, tool
 from geartrain.tools._verify import Done, NotDone, Unknown, verify
 
 if TYPE_CHECKING:
     from geartrain.tools._files import file_tools, list_dir, read_file, search_code, write_file
+    from geartrain.tools._notes_folder import notes_folder
     from geartrain.tools._process_pool import ProcessPool
     from geartrain.tools._process_target import check_findable
 
@@ -36,6 +40,7 @@ __all__ = [
     "Isolation",
     "KindStatistics",
     "NotDone",
+    "Note",
     "Outcome",
     "PathRefused",
     "PatternRefused",
@@ -44,6 +49,7 @@ __all__ = [
     "ProcessPool",
     "ProcessStatistics",
     "ProcessesUnavailable",
+    "ResultUnavailable",
     "ThreadPool",
     "ThreadStatistics",
     "ThreadsUnavailable",
@@ -63,7 +69,9 @@ __all__ = [
     "invoke",
     "list_dir",
     "loading_in_a_worker",
+    "notes_folder",
     "present",
+    "read_artifact",
     "read_file",
     "search_code",
     "tool",
@@ -76,6 +84,7 @@ _LAZY = {
     **dict.fromkeys(("file_tools", "list_dir", "read_file", "search_code", "write_file"), "_files"),
     "ProcessPool": "_process_pool",
     "check_findable": "_process_target",
+    "notes_folder": "_notes_folder",
 }
 
 

@@ -82,6 +82,17 @@ class FileFailed(ResourceError):
 
 
 @dataclass(eq=False)
+class ResultUnavailable(UsageError):
+    """The result of a call cannot be read again."""
+
+    call_id: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"call {self.call_id!r}: {self.reason}"
+
+
+@dataclass(eq=False)
 class PatternRefused(UsageError):
     """A search pattern is wrong, or needs more than a search in linear time."""
 

@@ -438,7 +438,7 @@ class World:
         if run.holds:
             yield lambda: RunResumed(**common)
             yield lambda: BudgetRaised(**common, budget=_raised(run))
-        yield lambda: InputReceived(**common, text=rng.choice(("and?", "more " * 30)))
+        yield lambda: InputReceived(**common, text=rng.choice(("and?", "more " * 30)), pinned=self.count % 3 == 0)
         if rng.random() < 0.4:
             yield lambda: PauseRequested(**common)
             yield lambda: TurnTaken(
@@ -551,6 +551,8 @@ def _raised(run: Run) -> Budget:
 
 
 def _some_spec(rng: random.Random) -> AgentSpec:
+    # Its draws leave the worlds of the rare seeds as they are.
+    more = random.Random(rng.getstate()[1][0])
     budget = Budget(
         max_turns=rng.choice((1, 2, 4, 20)),
         max_seconds=rng.choice((8.0, 300.0)),
@@ -581,6 +583,10 @@ def _some_spec(rng: random.Random) -> AgentSpec:
             result_bytes=rng.choice((60, 16_000)),
             summarise=rng.random() < 0.4,
             summarise_turns=rng.choice((1, 3)),
+            summary_pause_turns=more.choice((0, 2)),
+            shrink=more.random() < 0.5,
+            shrink_turns=more.choice((1, 2)),
+            shrink_bytes=more.choice((20, 100)),
         ),
         limits=StepLimits(
             calls_per_reply=rng.choice((4, 64)),

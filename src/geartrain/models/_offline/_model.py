@@ -10,7 +10,10 @@ class OfflineModel:
 
     It knows tools by what they do (list, read, search, write); another tool that only reads is asked if it fits the
     question. If the run's context names a file under `write`, the report is saved there before the answer.
+    It can summarise, but not well: an agent has it do so only if its `window` says so.
     """
+
+    summarises = False
 
     def __init__(self, *, name: str = "offline") -> None:
         self.name: str = name

@@ -1,0 +1,65 @@
+"""Old results shrink to a line each, so that a long run's requests stay small: pure.
+
+Rule 1: a result is shrunk once and then stays as it is. The line names the call, by which the journal has the rest.
+Rule 2: results shrink in batches: not at each turn, so that most requests begin with the very same messages as the
+one before, and a provider's cache of them is of use.
+Rule 3: what the newest turns brought stays whole, and so do pinned results, what a user said, and reasons given.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from geartrain.machine._draft import Draft
+from geartrain.machine._states import ResultStatus
+from geartrain.machine._units import READ_ARTIFACT, groups
+from geartrain.machine._values import Message
+
+# A reason that somebody gave is not in the journal as a result.
+_KEPT: Final = frozenset({ResultStatus.DENIED, ResultStatus.REFUSED})
+
+
+def shrink_results(draft: Draft) -> None:
+    """Shrink the large results of old turns, once there is a batch of them or the context is half full.
+
+    A batch is as many turns as stay whole (`shrink_turns`).
+    """
+    run, rules = draft.run, draft.spec.context
+    if not rules.shrink:
+        return
+    turns = [unit for unit in groups(run.messages) if unit[0].calls]
+    room = rules.shrink_bytes
+    old = [unit for unit in turns[: -rules.shrink_turns] if any(_large(message, room) for message in unit)]
+    if not old or (len(old) < rules.shrink_turns and run.messages_size <= rules.bytes // 2):
+        return
+    sizes = {artifact.digest: artifact.size for artifact in run.context_artifacts}
+    readable = draft.spec.tool(READ_ARTIFACT) is not None
+    asking = {tool.name for tool in draft.spec.tools if tool.kind == "ask_user"}
+    lines: dict[int, Message] = {}
+    for message in (message for unit in old for message in unit):
+        if _large(message, room) and message.tool not in asking:
+            line = _line(message, sizes.get(message.artifact, len(message.text)), readable=readable)
+            if len(line) < len(message.text):
+                lines[id(message)] = replace(message, text=line, shrunk=True)
+    if not lines:
+        return
+    messages = tuple([lines.get(id(message), message) for message in run.messages])
+    size = sum(message.size() for message in messages)
+    calls = tuple(message.call_id for message in lines.values())
+    draft.shorten("shrink", len(lines), run.messages_size - size, calls)
+    draft.set(messages=messages, messages_size=size)
+
+
+def _large(message: Message, room: int) -> bool:
+    return (
+        message.role == "tool"
+        and len(message.text) > room
+        and not (message.pinned or message.shrunk or message.status in _KEPT)
+    )
+
+
+def _line(message: Message, size: int, *, readable: bool) -> str:
+    how = f'; {READ_ARTIFACT} with call="{message.call_id}" shows it' if readable else ""
+    return f"[{message.status}: {size:,} bytes of {message.tool}, call {message.call_id}, not shown any more{how}]"

@@ -1,0 +1,92 @@
+"""Putting the context together as an effect: the agent's providers are asked, and what they tell is journalled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from geartrain.errors import InvalidValue
+from geartrain.machine import ContextFailed, ContextPrepared, Event, Message, PrepareContext
+from geartrain.runtime._edge import clean_text
+from geartrain.runtime._effect import Effect, Registry
+from geartrain.runtime._node import RunAtWork
+from geartrain.runtime._policy import view_of
+from geartrain.runtime._providers import ContextProvider, messages_told, room_for
+from geartrain.runtime._tasks import End, Ended
+from geartrain.tools import error_text
+
+
+class ContextEffect(Effect):
+    """The providers that the run's spec names, one after the other, each in a task and within a time of its own."""
+
+    __slots__ = ("_messages", "_providers", "_waiting")
+
+    command: PrepareContext
+
+    def __init__(
+        self, effects: Registry, run_id: str, command: PrepareContext, providers: Mapping[str, ContextProvider]
+    ) -> None:
+        super().__init__(effects, run_id, command)
+        self._providers = providers
+        self._waiting: list[str] = []
+        self._messages: list[Message] = []
+
+    def begin(self, actor: RunAtWork) -> None:
+        """Ask the first one."""
+        self._waiting = list(actor.specs[actor.run.spec].providers)
+        self._ask(actor)
+
+    def _ask(self, actor: RunAtWork) -> None:
+        """Ask the provider whose turn it is, or report what all have told."""
+        node = self.node
+        if not self._waiting:
+            messages = tuple(self._messages)
+            event = ContextPrepared(
+                id=f"{self.key}.prepared", time=node.clock.now(), source="context", messages=messages
+            )
+            self.report(event)
+            return
+        provider = self._providers.get(self._waiting[0])
+        if provider is None:
+            self._fail("it is gone: this agent has it no more")
+            return
+        work = self.effects.executor.ask_provider(provider, view_of(actor.run))
+        self.spawn(work, node.limits.context_provider_seconds)
+
+    def ended(self, ended: Ended) -> None:
+        """Take what was told and ask the next one, or report the failure."""
+        actor = self.node.actors.get(self.run_id)
+        if ended.end is End.CANCELLED or actor is None:
+            self.finished()
+        elif ended.end is End.TIMED_OUT:
+            self._fail(f"no answer within {self.node.limits.context_provider_seconds:g} s")
+        elif ended.end is End.RAISED:
+            self._fail(error_text(ended.error) if ended.error is not None else "it failed")
+        else:
+            self._take(actor, ended)
+
+    def _take(self, actor: RunAtWork, ended: Ended) -> None:
+        name = self._waiting[0]
+        try:
+            told = messages_told(name, ended.value, room_for(self._messages, self.node.limits))
+        except InvalidValue as invalid:
+            self._fail(str(invalid))
+            return
+        except Exception as error:  # noqa: BLE001 - a stranger's sequence: anything may happen when it is looked at
+            self._fail(f"what it told cannot be read: {error_text(error)}")
+            return
+        self._messages.extend(told)
+        del self._waiting[0]
+        if self.node.closing:  # nothing new starts; all are asked again when the run is opened
+            self.finished(reconcile=False)
+        else:
+            self._ask(actor)
+
+    def _fail(self, problem: str) -> None:
+        event: Event = ContextFailed(
+            id=f"{self.key}.failed",
+            time=self.node.clock.now(),
+            source="context",
+            provider=self._waiting[0],
+            message=clean_text(problem),
+        )
+        self.report(event)
