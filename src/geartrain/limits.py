@@ -66,6 +66,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     # Actors
     mailbox_capacity: int = 1_000
     messages_per_turn: int = 64
+    actors: int = 100_000
+    dead_letters: int = 1_000
+    messages_from_threads: int = 1_000
     sub_agent_width: int = 1_000
 
     # One node

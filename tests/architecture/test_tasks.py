@@ -12,9 +12,18 @@ from _source import Module, modules, parsed
 TASK_OWNERS = {
     "runtime/_host.py": "the host of a runtime's task group: kept, and awaited at closing",
     "runtime/_tasks.py": "effect tasks: started, timed out, cancelled, abandoned and awaited in this file",
+    "actors/_hands.py": "a spare task, held until the hands are closed; one that works is its actor's, which ends it",
+    "tools/_contain.py": "makes the tasks that a tool of the user's asks the loop for; whoever asked owns them",
     "persistence/_group.py": "the one committer of a store, held until the store is closed",
 }
-STARTERS = {"create_task", "ensure_future", "run_coroutine_threadsafe", "create_eager_task_factory"}
+STARTERS = {
+    "create_task",
+    "ensure_future",
+    "run_coroutine_threadsafe",
+    "create_eager_task_factory",
+    "Task",
+    "_HandTask",
+}
 
 
 def starts(tree: ast.AST) -> Iterator[ast.Call]:

@@ -1,18 +1,56 @@
-"""One actor: a mailbox, a behaviour and a life."""
+"""One actor: a mailbox, a behaviour and a life.
 
-from __future__ import annotations
+`Cell` is what every actor is made of, those of runs too. `Actor`, `ActorRef` and `ActorGroup` are for actors of your
+own, `ActorLife` and `ActorOwner` for whoever restarts them.
+"""
 
+from geartrain.actors._actor import Actor, ActorFailure, ActorState, ActorStatistics, NotSpawned, Overflow
 from geartrain.actors._cell import Behaviour, Cell, CellState, CellStatistics
-from geartrain.actors._errors import ActorFailed, ActorNotBroken, ActorStopped
+from geartrain.actors._dead_letters import DeadLetter, DeadLetters, DeadLetterStatistics, WhyDead
+from geartrain.actors._errors import (
+    ActorElsewhere,
+    ActorExited,
+    ActorFailed,
+    ActorNotBroken,
+    ActorStopped,
+    AskedItself,
+    GroupClosed,
+    MessageNotHandled,
+    TooManyActors,
+)
+from geartrain.actors._group import ActorGroup, ActorGroupStatistics
+from geartrain.actors._life import ActorLife, ActorOwner
+from geartrain.actors._ref import ActorRef
 from geartrain.actors._reply import Reply
 
 __all__ = [
+    "Actor",
+    "ActorElsewhere",
+    "ActorExited",
     "ActorFailed",
+    "ActorFailure",
+    "ActorGroup",
+    "ActorGroupStatistics",
+    "ActorLife",
     "ActorNotBroken",
+    "ActorOwner",
+    "ActorRef",
+    "ActorState",
+    "ActorStatistics",
     "ActorStopped",
+    "AskedItself",
     "Behaviour",
     "Cell",
     "CellState",
     "CellStatistics",
+    "DeadLetter",
+    "DeadLetterStatistics",
+    "DeadLetters",
+    "GroupClosed",
+    "MessageNotHandled",
+    "NotSpawned",
+    "Overflow",
     "Reply",
+    "TooManyActors",
+    "WhyDead",
 ]

@@ -153,6 +153,11 @@ class Cell(Generic[M]):
         return self._state
 
     @property
+    def waiting(self) -> int:
+        """How many messages wait to be taken."""
+        return self._mailbox.waiting
+
+    @property
     def idle(self) -> bool:
         """Whether there is nothing to do, nothing under way and no answer owed."""
         return self._state is _IDLE and not self._asks_open()
@@ -195,7 +200,14 @@ class Cell(Generic[M]):
         except MailboxClosed:
             raise ActorStopped(self._name) from None
 
-    async def ask(self, make_message: Callable[[Reply[R]], M], *, timeout_seconds: float, lane: Lane = Lane.WORK) -> R:
+    async def ask(
+        self,
+        make_message: Callable[[Reply[R]], M],
+        *,
+        timeout_seconds: float,
+        lane: Lane = Lane.WORK,
+        wait_for_room: bool = True,
+    ) -> R:
         """Send the message that *make_message* builds around a reply, and wait for the answer.
 
         If the call is cancelled or times out, the message may still be handled; its answer reaches nobody.
@@ -204,8 +216,10 @@ class Cell(Generic[M]):
             make_message: Called once, with the reply to answer; returns a message of its own for it.
             timeout_seconds: For both waits, that for room and that for the answer.
             lane: Where the message goes.
+            wait_for_room: Whether to wait for room if there is none.
 
         Raises:
+            MailboxFull: There is no room, and the call must not wait for it. Nothing was sent.
             TimedOut: No answer within *timeout_seconds*.
             ActorStopped: The actor has stopped, or stopped before it answered.
             ActorFailed: The actor failed with the message in hand.
@@ -217,7 +231,10 @@ class Cell(Generic[M]):
         self._expect_answer(message, reply)
         try:
             async with asyncio.timeout(timeout_seconds) as limit:
-                await self.send(message, lane)
+                if wait_for_room:
+                    await self.send(message, lane)
+                else:
+                    self.send_nowait(message, lane)
                 return await reply.wait_answered()
         except TimeoutError:
             if limit.expired():
@@ -242,18 +259,46 @@ class Cell(Generic[M]):
         self._restarts += 1
         self._go_on()
 
-    def stop(self) -> list[M]:
+    def has_room(self, lane: Lane = Lane.WORK) -> bool:
+        """Return whether a message would be taken into *lane* at once."""
+        return self._mailbox.has_room(lane)
+
+    def drop_oldest(self, lane: Lane = Lane.WORK) -> M | None:
+        """Take out, unhandled, the message that has waited longest in *lane*; None if none waits.
+
+        Whoever asked by it is left to the caller to tell.
+        """
+        message = self._mailbox.take_oldest(lane)
+        if message is not None and self._asked:
+            self._asked.pop(id(message), None)
+        return message
+
+    def close(self, reason: str = "") -> list[M]:
+        """Take nothing more, but finish the batch in hand; return the messages that were left, in the order of serving.
+
+        Whoever waits for room, or for the answer to a message that was left, gets `ActorStopped` with *reason*. The
+        cell is at work as long as its batch is; then it is idle, or broken, for good: `stop` it. Closing again returns
+        nothing.
+        """
+        left = self._mailbox.close()
+        if self._state is _READY:
+            self._state = _IDLE
+        asked, self._asked = self._asked, None
+        for reply in (asked or {}).values():
+            reply.fail(ActorStopped(self._name, reason))
+        return left
+
+    def stop(self, reason: str = "") -> list[M]:
         """Handle and take nothing more; return the messages that were left, in the order of serving.
 
-        Whoever waits for room or for an answer gets `ActorStopped`. A future that a batch still waits for is
-        left alone; if it fails, `on_failure` is told. Stopping again returns nothing.
+        Whoever waits for room or for an answer gets `ActorStopped` with *reason*. A future that a batch still waits for
+        is left alone; if it fails, `on_failure` is told. Stopping again returns nothing.
         """
         self._state = _STOPPED
-        left = self._mailbox.close()
-        asked, self._asked = self._asked, None
+        left = self.close(reason)
         owed, self._owed = self._owed, None
-        for reply in (*(asked or {}).values(), *(owed or ())):
-            reply.fail(ActorStopped(self._name))
+        for reply in owed or ():
+            reply.fail(ActorStopped(self._name, reason))
         return left
 
     def statistics(self) -> CellStatistics:
@@ -285,20 +330,24 @@ class Cell(Generic[M]):
             return
         self._state = _WORKING
         self._turns += 1
-        batch = self._mailbox.take_batch(self._messages_per_turn)
+        if self._work(self._mailbox.take_batch(self._messages_per_turn)):
+            self._go_on()
+
+    def _work(self, batch: Sequence[M]) -> bool:
+        """Have *batch* handled; return whether it is, and the cell is still at work."""
         if self._asked:
             self._take_over_asks(batch)
         try:
             under_way = self._behaviour.receive(batch)
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - a stranger's code; no task is cancelled here
             self._fail(error, batch)
-            return
+            return False
         if under_way is not None:
             if self._state is _WORKING:
                 self._state = _WAITING
             under_way.add_done_callback(partial(self._finish_turn, batch), context=Context())
-        elif self._state is _WORKING:  # it may have stopped its own cell
-            self._go_on()
+            return False
+        return self._state is _WORKING  # it may have stopped its own cell
 
     def _finish_turn(self, batch: Sequence[M], under_way: asyncio.Future[Any]) -> None:
         error = asyncio.CancelledError() if under_way.cancelled() else under_way.exception()

@@ -12,9 +12,11 @@ class ActorStopped(UsageError):
     """The actor has stopped. A message that was not refused may or may not have been handled."""
 
     name: str
+    reason: str = ""
 
     def __str__(self) -> str:
-        return f"actor {self.name!r} has stopped and handles no more messages"
+        why = f" ({self.reason})" if self.reason else ""
+        return f"actor {self.name!r} has stopped{why} and handles no more messages"
 
 
 @dataclass(eq=False)
@@ -37,3 +39,65 @@ class ActorNotBroken(UsageError):
 
     def __str__(self) -> str:
         return f"actor {self.name!r}: restart needs a broken actor, this one is {self.state}"
+
+
+@dataclass(eq=False)
+class MessageNotHandled(ResourceError):
+    """A message whose answer was awaited was dropped from a full mailbox, or waited there until it had expired."""
+
+    name: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"actor {self.name!r} has not handled the message: it was {self.why}"
+
+
+@dataclass(eq=False)
+class ActorExited(ResourceError):
+    """An actor's code called for the end of the process; that is taken as a failure of the actor."""
+
+    name: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"actor {self.name!r} raised {self.reason}; an actor ends by self.ref.stop()"
+
+
+@dataclass(eq=False)
+class ActorElsewhere(UsageError):
+    """An actor was called from a thread that is not its event loop's. Nothing was done."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"actor {self.name!r}: called from another thread than its event loop's; use send_threadsafe"
+
+
+@dataclass(eq=False)
+class AskedItself(UsageError):
+    """An actor asked itself: the answer would have to wait for the message in hand, which waits for the answer."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"actor {self.name!r} asked itself, and would wait for ever; call a method of its own instead"
+
+
+@dataclass(eq=False)
+class GroupClosed(UsageError):
+    """The group of actors is closed or closing and takes no more in."""
+
+    actor: str
+
+    def __str__(self) -> str:
+        return f"actor {self.actor!r}: not spawned, its group is closed"
+
+
+@dataclass(eq=False)
+class TooManyActors(ResourceError):
+    """A group has as many actors as it may have."""
+
+    limit: int
+
+    def __str__(self) -> str:
+        return f"group of actors is full ({self.limit} actors); stop some, or raise limits.actors"

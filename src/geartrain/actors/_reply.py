@@ -43,9 +43,15 @@ class Reply(Generic[R]):
         """Have *callback* called with the answered future, soon after there is an answer; for those without a task."""
         self._future.add_done_callback(callback)
 
+    @property
+    def abandoned(self) -> bool:
+        """Whether whoever waited had gone before there was an answer."""
+        return self._future.cancelled()
+
     def abandon(self) -> None:
         """Say that nobody waits any longer."""
-        self._future.cancel()
+        if not self._future.cancel() and not self._future.cancelled():
+            self._future.exception()  # read: an error that came too late is nobody's
 
     async def wait_answered(self) -> R:
         """Wait for the answer and return or raise it; if the wait is cancelled, the reply is abandoned."""

@@ -130,6 +130,10 @@ class Mailbox(Generic[T]):
         """Whether `close` was called."""
         return self._closed
 
+    def has_room(self, lane: Lane = Lane.WORK) -> bool:
+        """Return whether a message would be taken into *lane* at once."""
+        return not self._closed and self._has_room(lane)
+
     def send_nowait(self, message: T, lane: Lane = Lane.WORK) -> None:
         """Put *message* into *lane*.
 
@@ -177,8 +181,10 @@ class Mailbox(Generic[T]):
 
     def take_nowait(self) -> T | None:
         """Take the message that is served next; None if nothing waits."""
-        batch = self.take_batch(1)
-        return batch[0] if batch else None
+        for lane, queue in enumerate(self._lanes):
+            if queue is not None:
+                return self._take(lane, queue)
+        return None
 
     def take_batch(self, limit: int) -> list[T]:
         """Take up to *limit* messages in the order they are served; an empty list if nothing waits.
@@ -206,6 +212,14 @@ class Mailbox(Generic[T]):
         self._waiting -= len(batch)
         self._taken += len(batch)
         return batch
+
+    def take_oldest(self, lane: Lane = Lane.WORK) -> T | None:
+        """Take the message that has waited longest in *lane*, whatever waits in others; None if none does.
+
+        For owners that would rather lose an old message than a new one; those of runs never do.
+        """
+        queue = self._lanes[lane]
+        return None if queue is None else self._take(lane, queue)
 
     def close(self) -> list[T]:
         """Refuse whatever comes from now on, waiting senders included, and return what is left.
@@ -245,6 +259,17 @@ class Mailbox(Generic[T]):
         self._waiting += 1
         if self._waiting == 1 and self._on_arrival is not None:
             self._on_arrival()
+
+    def _take(self, lane: int, queue: deque[T]) -> T:
+        self._waiting_peak = max(self._waiting_peak, self._waiting)  # what waits only shrinks where something is taken
+        message = queue.popleft()
+        if not queue:
+            self._lanes[lane] = None
+        self._waiting -= 1
+        self._taken += 1
+        if self._lines is not None:
+            self._grant_room(lane)
+        return message
 
     def _has_room(self, lane: int) -> bool:
         queue = self._lanes[lane]

@@ -307,6 +307,42 @@ async def test_a_stopped_cell_gives_back_what_is_left_and_refuses_the_rest() -> 
         cell.restart(Recorder())
 
 
+@pytest.mark.parametrize("state", ["ready", "waiting", "broken", "idle"])
+async def test_a_closed_cell_takes_nothing_more_and_finishes_what_it_has_in_hand(state: str) -> None:
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    behaviour = Recorder({"waiting": lambda batch: future, "broken": fail}.get(state, lambda batch: None))
+    cell = cell_of(behaviour, messages_per_turn=1)
+    cell.send_nowait(1)
+    if state != "ready":
+        await settle()
+        cell.send_nowait(2)
+    if state == "idle":
+        await settle()
+
+    left = cell.close("enough")
+
+    assert left == {"ready": [1], "idle": []}.get(state, [2])
+    with pytest.raises(ActorStopped):
+        cell.send_nowait(3)
+    future.set_result(None)
+    await settle()
+    assert cell.state is (CellState.BROKEN if state == "broken" else CellState.IDLE)
+    assert cell.close() == []
+    assert cell.stop() == []
+
+
+async def test_a_cell_that_is_closed_by_its_own_behaviour_is_idle_afterwards() -> None:
+    left: list[int] = []
+    cell = cell_of(Recorder(lambda batch: left.extend(cell.close())), messages_per_turn=1)
+    cell.send_nowait(1)
+    cell.send_nowait(2)
+
+    await settle()
+
+    assert left == [2]
+    assert cell.state is CellState.IDLE
+
+
 async def test_a_sender_that_waits_for_room_is_told_when_the_cell_stops() -> None:
     cell = cell_of(Recorder(fail), capacity=1)
     cell.send_nowait(1)

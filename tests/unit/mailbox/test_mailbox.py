@@ -75,6 +75,43 @@ def test_more_results_than_were_reserved_are_our_fault() -> None:
         mailbox.put_result("second")
 
 
+def test_the_oldest_message_of_a_lane_can_be_taken_out() -> None:
+    mailbox = Mailbox[str]("planner", capacity=2)
+    mailbox.send_nowait("first")
+    mailbox.send_nowait("second")
+    mailbox.send_nowait("cancel", Lane.CONTROL)
+    assert not mailbox.has_room()
+
+    assert mailbox.take_oldest() == "first"
+
+    assert mailbox.has_room()
+    assert mailbox.take_batch(10) == ["cancel", "second"]
+    assert mailbox.take_oldest() is None
+    told = mailbox.statistics()
+    assert (told.sent, told.taken, told.waiting, told.waiting_peak) == (3, 3, 0, 3)
+
+
+async def test_a_sender_that_waits_gets_the_room_of_a_message_that_was_taken_out() -> None:
+    mailbox = Mailbox[int]("planner", capacity=1)
+    mailbox.send_nowait(1)
+    sender = asyncio.create_task(mailbox.send(2))
+    await settle()
+
+    assert mailbox.take_oldest() == 1
+    await sender
+
+    assert mailbox.take_nowait() == 2
+
+
+def test_a_closed_mailbox_has_no_room() -> None:
+    mailbox = Mailbox[int]("planner", capacity=1)
+    assert mailbox.has_room()
+
+    mailbox.close()
+
+    assert not mailbox.has_room()
+
+
 def test_a_batch_is_limited_and_keeps_what_it_left() -> None:
     mailbox = Mailbox[int]("planner", capacity=10)
     for number in range(5):

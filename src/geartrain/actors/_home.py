@@ -1,0 +1,71 @@
+"""What the actors of one group share."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextvars import Context
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from geartrain.actors._dead_letters import DeadLetters
+from geartrain.actors._errors import ActorStopped
+from geartrain.actors._hands import Hands
+from geartrain.errors import MailboxFull
+from geartrain.limits import Limits
+
+if TYPE_CHECKING:
+    from geartrain.actors._intake import Intake
+    from geartrain.actors._life import ActorLife
+
+
+class Crossing:
+    """Where messages from other threads wait for the event loop. Any thread may `put`."""
+
+    __slots__ = ("_arrive", "_capacity", "_lock", "_loop", "_waiting")
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, capacity: int, arrive: Callable[[Intake, Any, float | None], None]
+    ) -> None:
+        self._loop = loop
+        self._capacity = capacity
+        self._arrive = arrive
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[Intake, Any, float | None]] = deque()
+
+    def put(self, intake: Intake, message: Any, expires_seconds: float | None) -> None:
+        """Have *message* arrive on the loop soon, after those that were put before."""
+        with self._lock:
+            if len(self._waiting) >= self._capacity:
+                raise MailboxFull(intake.name, self._capacity)
+            if not self._waiting:
+                try:
+                    self._loop.call_soon_threadsafe(self._cross, context=Context())
+                except RuntimeError:  # the loop is closed
+                    raise ActorStopped(intake.name, "its event loop is closed") from None
+            self._waiting.append((intake, message, expires_seconds))
+
+    def _cross(self) -> None:
+        with self._lock:
+            arrived, self._waiting = self._waiting, deque()
+        for intake, message, expires_seconds in arrived:
+            self._arrive(intake, message, expires_seconds)
+
+
+@dataclass(slots=True, eq=False)
+class Home:
+    """What the actors of one group share: the loop, the hands, the dead letters, the bounds."""
+
+    loop: asyncio.AbstractEventLoop
+    hands: Hands
+    dead_letters: DeadLetters
+    limits: Limits
+    crossing: Crossing
+    # Called by a life when it is over.
+    forget: Callable[[ActorLife], None]
+    thread: int = field(default_factory=threading.get_ident)
+    # Work that has not ended within the grace: held here until it does.
+    abandoned: set[asyncio.Task[Any]] = field(default_factory=set)
+    failures: int = 0

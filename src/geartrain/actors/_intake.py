@@ -1,0 +1,168 @@
+"""The intake of an actor: what senders and askers meet.
+
+Rule: every message that was accepted is handled, or its sender is told, or it is a dead letter. A message that was not
+accepted is its sender's still, who has got an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+from geartrain.actors._actor import ActorState, Overflow
+from geartrain.actors._cell import Behaviour
+from geartrain.actors._dead_letters import WhyDead
+from geartrain.actors._envelope import START, Envelope
+from geartrain.actors._errors import ActorElsewhere, ActorStopped, AskedItself, MessageNotHandled
+from geartrain.actors._home import Home
+from geartrain.actors._reply import Reply
+from geartrain.actors._single import OnFailure, SingleCell
+from geartrain.errors import InvalidValue, MailboxFull
+
+
+class Intake:
+    """The half of an actor's life that takes messages in; `ActorLife` is the whole."""
+
+    __slots__ = (
+        "_cell",
+        "_dropped",
+        "_entered",
+        "_expired",
+        "_home",
+        "_overflow",
+        "_reason",
+        "_state",
+        "_task",
+        "name",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        home: Home,
+        *,
+        behaviour: Behaviour[Envelope],
+        on_failure: OnFailure[Envelope],
+        capacity: int,
+        overflow: Overflow,
+    ) -> None:
+        self.name = name
+        self._home = home
+        self._overflow = overflow
+        self._cell: SingleCell[Envelope] = SingleCell(
+            name,
+            behaviour,
+            on_failure=on_failure,
+            capacity=capacity,
+            messages_per_turn=home.limits.messages_per_turn,
+        )
+        self._state = ActorState.STARTING
+        self._reason = ""
+        self._dropped = self._expired = 0
+        # Whether code of the actor is on the stack; and its task, once it has waited.
+        self._entered = False
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def state(self) -> ActorState:
+        """Where the actor is in its life."""
+        return self._state
+
+    @property
+    def waiting(self) -> int:
+        """How many messages wait."""
+        return self._cell.waiting
+
+    def send_nowait(self, message: Any, expires_seconds: float | None) -> None:
+        """See `ActorRef.send_nowait`."""
+        if threading.get_ident() != self._home.thread:
+            raise ActorElsewhere(self.name)
+        if self._overflow is Overflow.DROP_OLDEST:
+            self._make_room()
+        expires_at = None if expires_seconds is None else self._expiry(expires_seconds)
+        try:
+            self._cell.send_nowait(Envelope(message, None, expires_at))
+        except ActorStopped:
+            raise ActorStopped(self.name, self._reason) from None
+
+    async def send(self, message: Any, expires_seconds: float | None) -> None:
+        """See `ActorRef.send`."""
+        if self._overflow is not Overflow.WAIT or self._cell.has_room() or self._is_own_task():
+            self.send_nowait(message, expires_seconds)
+            return
+        self._check_thread()
+        expires_at = None if expires_seconds is None else self._expiry(expires_seconds)
+        try:
+            await self._cell.send(Envelope(message, None, expires_at))
+        except ActorStopped:
+            raise ActorStopped(self.name, self._reason) from None
+
+    async def ask(self, message: Any, timeout_seconds: float, expires_seconds: float | None) -> Any:
+        """See `ActorRef.ask`."""
+        self._check_thread()
+        if self._is_own_task():
+            raise AskedItself(self.name)
+        if self._overflow is Overflow.DROP_OLDEST:
+            self._make_room()
+        expires_at = None if expires_seconds is None else self._expiry(expires_seconds)
+
+        def make_message(reply: Reply[Any]) -> Envelope:
+            return Envelope(message, reply, expires_at)
+
+        try:
+            return await self._cell.ask(
+                make_message, timeout_seconds=timeout_seconds, wait_for_room=self._overflow is Overflow.WAIT
+            )
+        except ActorStopped:
+            raise ActorStopped(self.name, self._reason) from None
+
+    def send_threadsafe(self, message: Any, expires_seconds: float | None) -> None:
+        """See `ActorRef.send_threadsafe`."""
+        if self._state in (ActorState.STOPPING, ActorState.STOPPED):
+            raise ActorStopped(self.name, self._reason)
+        if expires_seconds is not None:
+            _check_expiry(expires_seconds)
+        self._home.crossing.put(self, message, expires_seconds)
+
+    def arrive(self, message: Any, expires_seconds: float | None) -> None:
+        """Take a message that came from another thread; nobody can be told what became of it."""
+        try:
+            self.send_nowait(message, expires_seconds)
+        except MailboxFull as error:
+            self._home.dead_letters.add(self.name, message, WhyDead.REFUSED, str(error))
+        except ActorStopped as error:
+            self._home.dead_letters.add(self.name, message, WhyDead.STOPPED, str(error))
+
+    def _lose(self, envelope: Envelope, why: WhyDead, error: Exception) -> None:
+        """Tell whoever waits for the answer; if nobody does, the message is a dead letter."""
+        reply = envelope.reply
+        if envelope.message is START:
+            return
+        if reply is not None:
+            reply.fail(error)
+            if not reply.abandoned:
+                return
+        self._home.dead_letters.add(self.name, envelope.message, why, str(error))
+
+    def _make_room(self) -> None:
+        if not self._cell.has_room() and (oldest := self._cell.drop_oldest()) is not None:
+            self._dropped += 1
+            why = "dropped for a newer one, since the mailbox was full"
+            self._lose(oldest, WhyDead.DROPPED, MessageNotHandled(self.name, why))
+
+    def _expiry(self, expires_seconds: float) -> float:
+        _check_expiry(expires_seconds)
+        return self._home.loop.time() + expires_seconds
+
+    def _check_thread(self) -> None:
+        if threading.get_ident() != self._home.thread:
+            raise ActorElsewhere(self.name)
+
+    def _is_own_task(self) -> bool:
+        return self._entered or (self._task is not None and asyncio.current_task() is self._task)
+
+
+def _check_expiry(expires_seconds: float) -> None:
+    if not expires_seconds > 0:
+        raise InvalidValue("expires_seconds", "more than 0", expires_seconds)

@@ -1,0 +1,391 @@
+"""The life of an actor, from its owner's side.
+
+| state    | means                                             | leaves on                                           |
+|----------|---------------------------------------------------|-----------------------------------------------------|
+| STARTING | `started` is called first; messages gather        | it returns → RUNNING; it raises → FAILED            |
+| RUNNING  | messages are handled one after another            | `receive` raises → FAILED                           |
+| FAILED   | `stopping` has cleaned up; the owner was told     | the owner: `restart` → STARTING, `stop` → STOPPING  |
+| STOPPING | the message in hand, then `stopping`, may finish  | both done, or the grace over → STOPPED              |
+| STOPPED  | for good                                          | nothing                                             |
+
+`stop` leads from each of the first three to STOPPING.
+
+Rule 1: a failure is told to the owner once, after `stopping` of the failed instance is done. What comes next is the
+owner's to decide: messages wait in the mailbox, and a restarted actor finds them all but the one that was in hand.
+Rule 2: a stop is over within the grace, whatever the actor's code does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine, Sequence
+from contextvars import Context
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+from geartrain.actors._actor import Actor, ActorFailure, ActorState, ActorStatistics, Overflow, check_actor
+from geartrain.actors._dead_letters import WhyDead
+from geartrain.actors._envelope import START, Envelope
+from geartrain.actors._errors import (
+    ActorExited,
+    ActorFailed,
+    ActorNotBroken,
+    ActorStopped,
+    MessageNotHandled,
+)
+from geartrain.actors._home import Home
+from geartrain.actors._intake import Intake
+from geartrain.actors._patience import Patience
+from geartrain.actors._ref import ActorRef
+from geartrain.mailbox import Lane
+
+# What share of the grace is left when work that has not ended is first cancelled, and when it is given up: the message
+# in hand, then `stopping`.
+_MESSAGE_CANCELLED: Final = 0.5
+_MESSAGE_GIVEN_UP: Final = 0.25
+_STOPPING_CANCELLED: Final = 0.1
+
+
+# A Ctrl-C is meant for the process; any other BaseException of a stranger's is a failure of that stranger.
+_PASSED_ON: Final = (Exception, asyncio.CancelledError, KeyboardInterrupt)
+
+
+class ActorOwner(Protocol):
+    """Whoever answers for actors: a group, which lets those that fail stop, or a supervisor."""
+
+    def failed(self, life: ActorLife, failure: ActorFailure, /) -> None:
+        """Hear of a failure; called on the loop, once for each.
+
+        If `life.state` is FAILED, call `life.restart` or `life.stop`, now or later: until then the actor's messages
+        wait, and so do those who ask. In any other state the actor stops anyway.
+        """
+        ...
+
+    def stopped(self, life: ActorLife, /) -> None:
+        """Hear that the actor has stopped, for whatever reason; called once, on the loop."""
+        ...
+
+
+class ActorLife(Intake):
+    """An actor as its owner sees it: what starts it again or ends it. Everybody else has its `ref`."""
+
+    __slots__ = (
+        "_abandoned",
+        "_actor",
+        "_cleaning",
+        "_deadline",
+        "_failure",
+        "_failures",
+        "_grace",
+        "_handled",
+        "_in_hand",
+        "_owner",
+        "_since",
+        "_untold",
+        "_up",
+        "_waiters",
+        "ref",
+    )
+
+    def __init__(
+        self, name: str, actor: Actor, home: Home, *, owner: ActorOwner, capacity: int, overflow: Overflow
+    ) -> None:
+        super().__init__(name, home, behaviour=self, on_failure=self._failed, capacity=capacity, overflow=overflow)
+        self.ref = ActorRef(self)
+        self._owner = owner
+        self._grace = home.limits.grace_seconds
+        self._deadline = 0.0
+        self._failure: ActorFailure | None = None
+        self._untold: ActorFailure | None = None
+        self._handled = self._failures = 0
+        self._waiters: list[asyncio.Future[None]] | None = None
+        # What the task has in hand, if it is no `stopping`, and since when.
+        self._in_hand: Envelope | None = None
+        self._since = 0.0
+        self._abandoned = False
+        # Whether `stopping` is to be called for the present instance, and whether it is at work.
+        self._up = False
+        self._cleaning = False
+        self._take_in(actor)
+
+    # For the owner
+
+    def restart(self, actor: Actor) -> None:
+        """Go on with *actor*, a new instance, from the messages that have gathered.
+
+        Raises:
+            ActorNotBroken: It has not failed, or `failed` was not told yet.
+            InvalidValue: *actor* is not one that can live.
+        """
+        if self._state is not ActorState.FAILED or self._cleaning:
+            raise ActorNotBroken(self.name, self._state)
+        check_actor(actor)
+        self._take_in(actor)
+        self._cell.restart(self)
+
+    def stop(self, reason: str = "asked to stop", grace_seconds: float | None = None) -> None:
+        """Take and handle nothing more, and be stopped within the grace; the first call counts."""
+        self._check_thread()
+        if self._state in (ActorState.STOPPING, ActorState.STOPPED):
+            return
+        if grace_seconds is not None:
+            self._grace = grace_seconds
+        self._deadline = self._home.loop.time() + self._grace
+        self._reason = reason
+        self._move(ActorState.STOPPING)
+        for envelope in self._cell.close(reason):
+            self._lose(envelope, WhyDead.STOPPED, ActorStopped(self.name, reason))
+        if self._cleaning or self._entered:
+            return  # what is under way comes to its end, and sees that there is a stop
+        if self._task is not None:
+            self._hurry(self._task)
+        else:
+            self._wind_up()
+
+    # For those who wait or look
+
+    async def wait_started(self) -> None:
+        """See `ActorRef.wait_started`."""
+        await self._wait_until(lambda state: state is not ActorState.STARTING)
+        if self._failure is not None and self._failure.during == "started":
+            raise _failed_error(self.name, self._failure.error)
+        if self._state in (ActorState.STOPPING, ActorState.STOPPED):
+            raise ActorStopped(self.name, self._reason)
+
+    async def wait_stopped(self) -> None:
+        """See `ActorRef.wait_stopped`."""
+        await self._wait_until(lambda state: state is ActorState.STOPPED)
+
+    def statistics(self) -> ActorStatistics:
+        """See `ActorRef.statistics`."""
+        cell = self._cell.statistics()
+        return ActorStatistics(
+            name=self.name,
+            state=self._state,
+            reason=self._reason,
+            failure=self._failure,
+            handled=self._handled,
+            failures=self._failures,
+            restarts=cell.restarts,
+            dropped=self._dropped,
+            expired=self._expired,
+            refused=cell.mailbox.refused,
+            waiting=cell.mailbox.waiting,
+            waiting_peak=cell.mailbox.waiting_peak,
+            senders_waiting=cell.mailbox.senders_waiting,
+            capacity=cell.mailbox.capacity,
+            asks_open=cell.asks_open,
+            in_hand_seconds=None if self._task is None else self._home.loop.time() - self._since,
+        )
+
+    # One message after another
+
+    def receive(self, batch: Sequence[Envelope], /) -> asyncio.Future[Any] | None:
+        """Have the one message of *batch* handled; called by the cell."""
+        (envelope,) = batch
+        if envelope.expires_at is not None and envelope.expires_at <= self._home.loop.time():
+            self._expired += 1
+            self._lose(envelope, WhyDead.EXPIRED, MessageNotHandled(self.name, "expired"))
+            return None
+        self._entered = True
+        try:
+            actor = self._actor
+            answer = actor.started() if envelope.message is START else actor.receive(envelope.message)
+            if inspect.iscoroutine(answer):
+                task = self._home.hands.start(self._handle(envelope, answer), self.name)
+                if task is not None:
+                    self._keep(task, envelope)
+                    return task
+            else:
+                self._done(envelope, answer)
+        except _PASSED_ON:
+            raise
+        except BaseException as error:
+            raise ActorExited(self.name, repr(error)) from error
+        finally:
+            self._entered = False
+        if self._state is ActorState.STOPPING:
+            self._wind_up()
+        return None
+
+    async def _handle(self, envelope: Envelope, work: Coroutine[Any, Any, Any]) -> None:
+        self._done(envelope, await self._only(work))
+
+    async def _only(self, work: Coroutine[Any, Any, Any]) -> Any:
+        try:
+            return await work
+        except _PASSED_ON:
+            raise
+        except BaseException as error:  # in a task, SystemExit would end the loop
+            raise ActorExited(self.name, repr(error)) from error
+
+    def _done(self, envelope: Envelope, answer: Any) -> None:
+        if self._abandoned:
+            return
+        if envelope.message is START:
+            self._up = True
+            if self._state is ActorState.STARTING:
+                self._move(ActorState.RUNNING)
+            return
+        self._handled += 1
+        if envelope.reply is not None:
+            envelope.reply.answer(answer)
+
+    def _keep(self, task: asyncio.Task[None], envelope: Envelope) -> None:
+        """Own a message's task until it ends."""
+        self._task, self._in_hand, self._since = task, envelope, self._home.loop.time()
+        task.add_done_callback(self._task_done, context=Context())
+        if self._state is ActorState.STOPPING:  # asked for before the first wait
+            self._hurry(task)
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        if task in self._home.abandoned:
+            self._home.abandoned.discard(task)
+            return
+        self._task = self._in_hand = None
+        succeeded = not task.cancelled() and task.exception() is None
+        if succeeded and self._state is ActorState.STOPPING:
+            self._wind_up()
+
+    def _failed(self, error: BaseException, batch: Sequence[Envelope]) -> None:
+        """Hear from the cell that the message in hand was too much."""
+        if self._abandoned:  # it was told then, and the rest is nobody's business
+            return
+        (envelope,) = batch
+        if self._state is ActorState.STOPPING and isinstance(error, asyncio.CancelledError):
+            self._lose(envelope, WhyDead.STOPPED, ActorStopped(self.name, self._reason))
+            self._wind_up()
+            return
+        starting = envelope.message is START
+        self._count_failure()
+        self._failure = self._untold = ActorFailure(
+            self.name, "started" if starting else "receive", error, None if starting else envelope.message
+        )
+        self._lose(envelope, WhyDead.FAILED, _failed_error(self.name, error))
+        if self._state is not ActorState.STOPPING:
+            self._deadline = self._home.loop.time() + self._grace
+            self._move(ActorState.FAILED)
+        self._wind_up()
+
+    # Getting up and winding up
+
+    def _take_in(self, actor: Actor) -> None:
+        self._actor = actor
+        actor._ref = self.ref  # noqa: SLF001 - one half of one thing
+        if type(actor).started is Actor.started:
+            self._up = True
+            self._move(ActorState.RUNNING)
+        else:
+            self._move(ActorState.STARTING)
+            self._cell.send_nowait(Envelope(START, None, None), Lane.CONTROL)
+
+    def _wind_up(self) -> None:
+        """Have the instance clean up if it was up; then all is told."""
+        if not self._up or type(self._actor).stopping is Actor.stopping:
+            self._up = False
+            self._wound_up(None)
+            return
+        self._up = False
+        self._cleaning = True
+        # Soon, not now: this may be within a task, and actors' code is not called within others'.
+        self._home.loop.call_soon(self._clean_up, context=Context())
+
+    def _clean_up(self) -> None:
+        try:
+            answer = self._actor.stopping()
+            if inspect.iscoroutine(answer):
+                task = self._home.hands.start(self._only(answer), f"{self.name} (stopping)")
+                if task is not None:
+                    self._task, self._since = task, self._home.loop.time()
+                    task.add_done_callback(self._cleaned_up, context=Context())
+                    cancel_at = self._deadline - _STOPPING_CANCELLED * self._grace
+                    Patience(task, finish_at=cancel_at, give_up_at=self._deadline, on_given_up=self._give_up)
+                    return
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001 - a stranger's code
+            self._wound_up(error)
+        else:
+            self._wound_up(None)
+
+    def _cleaned_up(self, task: asyncio.Task[None]) -> None:
+        if task in self._home.abandoned:
+            self._home.abandoned.discard(task)
+            return
+        self._task = None
+        self._wound_up(asyncio.CancelledError() if task.cancelled() else task.exception())
+
+    def _wound_up(self, error: BaseException | None) -> None:
+        self._cleaning = False
+        if error is not None:
+            self._count_failure()
+            failure = self._untold
+            self._failure = self._untold = (
+                replace(failure, stopping_error=error)
+                if failure is not None
+                else ActorFailure(self.name, "stopping", error)
+            )
+        untold, self._untold = self._untold, None
+        if untold is not None:
+            self._owner.failed(self, untold)
+        if self._state is ActorState.STOPPING:
+            self._end()
+
+    def _hurry(self, task: asyncio.Task[None]) -> None:
+        Patience(
+            task,
+            finish_at=self._deadline - _MESSAGE_CANCELLED * self._grace,
+            give_up_at=self._deadline - _MESSAGE_GIVEN_UP * self._grace,
+            on_given_up=self._give_up,
+        )
+
+    def _give_up(self, task: asyncio.Task[Any]) -> None:
+        """Go on without work that does not end; it is held, and named in the group's statistics, until it does."""
+        self._home.abandoned.add(task)
+        self._task = None
+        if self._cleaning:
+            self._wound_up(TimeoutError("stopping() did not end within the grace"))
+            return
+        self._abandoned = True
+        envelope, self._in_hand = self._in_hand, None
+        if envelope is not None:
+            self._lose(envelope, WhyDead.STOPPED, ActorStopped(self.name, self._reason))
+        self._wind_up()
+
+    def _end(self) -> None:
+        self._cell.stop(self._reason)
+        self._move(ActorState.STOPPED)
+        self._home.forget(self)
+        self._owner.stopped(self)
+
+    # The rest
+
+    def _count_failure(self) -> None:
+        self._failures += 1
+        self._home.failures += 1
+
+    def _move(self, state: ActorState) -> None:
+        self._state = state
+        waiters, self._waiters = self._waiters, None
+        for waiter in waiters or ():
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def _wait_until(self, reached: Callable[[ActorState], bool]) -> None:
+        self._check_thread()
+        while not reached(self._state):
+            waiter = self._home.loop.create_future()
+            self._waiters = self._waiters or []
+            self._waiters.append(waiter)
+            try:
+                await waiter
+            finally:
+                if self._waiters and waiter in self._waiters:
+                    self._waiters.remove(waiter)
+
+
+def _failed_error(name: str, error: BaseException) -> ActorFailed:
+    failed = ActorFailed(name, repr(error))
+    failed.__cause__ = error
+    return failed

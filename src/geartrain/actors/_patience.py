@@ -1,0 +1,52 @@
+"""Patience: how a task that must end is made to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextvars import Context
+from typing import Any, Final
+
+# How often a task that should stop is cancelled again, in seconds: some swallow a cancellation.
+NUDGE_SECONDS: Final = 0.25
+
+
+class Patience:
+    """Lets a task finish until one moment, cancels it again and again until another, then gives it up.
+
+    Args:
+        task: The one that must end.
+        finish_at: When it is first cancelled, by the loop's clock.
+        give_up_at: When nobody waits for it any longer.
+        on_given_up: Called then with the task, unless it is done.
+    """
+
+    __slots__ = ("_give_up_at", "_on_given_up", "_task", "_timer")
+
+    def __init__(
+        self,
+        task: asyncio.Task[Any],
+        *,
+        finish_at: float,
+        give_up_at: float,
+        on_given_up: Callable[[asyncio.Task[Any]], None],
+    ) -> None:
+        self._task = task
+        self._give_up_at = give_up_at
+        self._on_given_up = on_given_up
+        self._timer = task.get_loop().call_at(finish_at, self._nudge, context=Context())
+        task.add_done_callback(self._over, context=Context())
+
+    def _nudge(self) -> None:
+        loop = self._task.get_loop()
+        if self._task.done():
+            return
+        if loop.time() >= self._give_up_at:
+            self._on_given_up(self._task)
+            return
+        self._task.cancel()
+        at = min(self._give_up_at, loop.time() + NUDGE_SECONDS)
+        self._timer = loop.call_at(at, self._nudge, context=Context())
+
+    def _over(self, _task: asyncio.Task[Any]) -> None:
+        self._timer.cancel()
