@@ -1,5 +1,6 @@
 """An asyncio actor runtime for durable, replayable agent runs."""
 
+from geartrain.actors import Actor, ActorGroup, ActorRef
 from geartrain.errors import GeartrainError, InternalError, ResourceError, UsageError
 from geartrain.limits import UNLIMITED, Limits
 from geartrain.machine import Budget, RunState, Usage
@@ -12,6 +13,9 @@ __version__ = VERSION
 
 __all__ = [
     "UNLIMITED",
+    "Actor",
+    "ActorGroup",
+    "ActorRef",
     "Agent",
     "Allow",
     "Ask",

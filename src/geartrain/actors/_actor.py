@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
+from geartrain.actors._errors import described
 from geartrain.errors import InvalidValue, UsageError
 
 if TYPE_CHECKING:
@@ -99,6 +100,11 @@ class ActorFailure:
     error: BaseException
     message: Any = None
     stopping_error: BaseException | None = None
+
+    @property
+    def reason(self) -> str:
+        """What the error says of itself, in at most a thousand characters."""
+        return described(self.error)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

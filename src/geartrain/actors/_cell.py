@@ -28,7 +28,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from geartrain.actors._errors import ActorFailed, ActorNotBroken, ActorStopped
+from geartrain.actors._errors import ActorFailed, ActorNotBroken, ActorStopped, described
 from geartrain.actors._reply import Reply
 from geartrain.errors import InvalidValue, TimedOut
 from geartrain.mailbox import Lane, Mailbox, MailboxClosed, MailboxStatistics
@@ -374,7 +374,7 @@ class Cell(Generic[M]):
 
     def _fail_replies(self, replies: Iterable[Reply[Any]], cause: BaseException) -> None:
         for reply in replies:
-            failed = ActorFailed(self._name, repr(cause))
+            failed = ActorFailed(self._name, described(cause))
             failed.__cause__ = cause
             reply.fail(failed)
 

@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from geartrain.errors import ResourceError, UsageError
+
+_TEXT_LENGTH_MAX: Final = 1_000
+
+
+def described(error: BaseException) -> str:
+    """Return what *error*, a stranger's, says of itself, in bounds; its name if it cannot even do that."""
+    try:
+        text = repr(error)
+    except Exception:  # noqa: BLE001 - a stranger's code
+        return f"{type(error).__name__} (which cannot be shown)"
+    return text if len(text) <= _TEXT_LENGTH_MAX else f"{text[:_TEXT_LENGTH_MAX]}…"
 
 
 @dataclass(eq=False)

@@ -198,10 +198,10 @@ class _Stopping:
         self._on_failure = _report if on_failure is None else on_failure
 
     def failed(self, life: ActorLife, failure: ActorFailure) -> None:
-        if life.state is ActorState.FAILED:
-            life.stop(f"failed: {failure.error!r}")
         # Soon, not now: it is a stranger's, and what it raises must not come between an actor and its end.
         asyncio.get_running_loop().call_soon(self._on_failure, failure, context=Context())
+        if life.state is ActorState.FAILED:
+            life.stop(f"failed: {failure.reason}")
 
     def stopped(self, life: ActorLife) -> None:
         """Nothing is left to be done."""

@@ -33,6 +33,7 @@ from geartrain.actors._errors import (
     ActorNotBroken,
     ActorStopped,
     MessageNotHandled,
+    described,
 )
 from geartrain.actors._home import Home
 from geartrain.actors._intake import Intake
@@ -202,7 +203,7 @@ class ActorLife(Intake):
         except _PASSED_ON:
             raise
         except BaseException as error:
-            raise ActorExited(self.name, repr(error)) from error
+            raise ActorExited(self.name, described(error)) from error
         finally:
             self._entered = False
         if self._state is ActorState.STOPPING:
@@ -218,7 +219,7 @@ class ActorLife(Intake):
         except _PASSED_ON:
             raise
         except BaseException as error:  # in a task, SystemExit would end the loop
-            raise ActorExited(self.name, repr(error)) from error
+            raise ActorExited(self.name, described(error)) from error
 
     def _done(self, envelope: Envelope, answer: Any) -> None:
         if self._abandoned:
@@ -386,6 +387,6 @@ class ActorLife(Intake):
 
 
 def _failed_error(name: str, error: BaseException) -> ActorFailed:
-    failed = ActorFailed(name, repr(error))
+    failed = ActorFailed(name, described(error))
     failed.__cause__ = error
     return failed

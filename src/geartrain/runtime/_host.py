@@ -18,7 +18,7 @@ from typing import Any
 import anyio
 from anyio.abc import TaskGroup
 
-from geartrain.actors import CellState
+from geartrain.actors import ActorFailure, ActorGroup, CellState
 from geartrain.clock import Clock
 from geartrain.errors import GeartrainError, InternalError, InvalidValue, RuntimeClosed, UsageError
 from geartrain.ids import Ids
@@ -29,7 +29,7 @@ from geartrain.runtime._approvals import ApprovalHook, Approvals, HookCaller
 from geartrain.runtime._effects import Effects
 from geartrain.runtime._executor import Executor
 from geartrain.runtime._hub import Hub
-from geartrain.runtime._log import log
+from geartrain.runtime._log import log, plain_traceback
 from geartrain.runtime._node import Node
 from geartrain.runtime._policy import Policy
 from geartrain.runtime._residents import Residents
@@ -87,6 +87,7 @@ class Host:
         self._stop = asyncio.Event()
         self._node: Node | None = None
         self._residents: Residents | None = None
+        self._actors: ActorGroup | None = None
         self.closed = False
         self.draining = False
 
@@ -96,6 +97,13 @@ class Host:
         if self.closed or self._node is None:
             raise RuntimeClosed("using a runtime")
         return self._node
+
+    @property
+    def actors(self) -> ActorGroup:
+        """The actors that are no runs; raises `RuntimeClosed` before opening."""
+        if self._actors is None:
+            raise RuntimeClosed("using a runtime")
+        return self._actors
 
     @property
     def residents(self) -> Residents:
@@ -234,6 +242,7 @@ class Host:
             rng=settings.rng,
             approvals=Approvals(HookCaller(hook, tasks, limits) if hook is not None else None),
         )
+        self._actors = ActorGroup(limits=limits, on_failure=_log_failure, clock=clock)
         executor = settings.executor(limits, threads)
         node.effects = Effects(node, executor)
         node.close_executor = getattr(executor, "aclose", None)
@@ -266,10 +275,11 @@ class Host:
             actor.drop(error)
         for run_id in list(node.waiters):
             node.fail_waiters(run_id, error)
-        with anyio.CancelScope(shield=True), anyio.move_on_after(node.limits.grace_seconds + 30.0, shield=True):
+        with anyio.CancelScope(shield=True), anyio.move_on_after(2 * node.limits.grace_seconds + 30.0, shield=True):
             if node.close_executor is not None:
                 # While the store is still ours: nothing of a write may run on when somebody else recovers it.
                 await node.close_executor(min(1.0, node.limits.grace_seconds))
+            await self.actors.aclose()  # last of all: what the runs still do may need them
             await node.hub.aclose(min(1.0, node.limits.grace_seconds))
             try:
                 await node.journal.release(node.claim)
@@ -286,6 +296,17 @@ class Host:
         if self._node is not None:
             self._node.closing = True
         self._stop.set()
+
+
+def _log_failure(failure: ActorFailure) -> None:
+    log.error(
+        "actor_failed",
+        actor=failure.actor,
+        during=failure.during,
+        error=failure.reason,
+        traceback=plain_traceback(failure.error),
+        stopping_traceback=plain_traceback(failure.stopping_error),
+    )
 
 
 def _spawn(services: TaskGroup, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:

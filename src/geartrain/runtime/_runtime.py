@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 
 import msgspec
 
-from geartrain.actors import Reply
+from geartrain.actors import Actor, ActorGroup, ActorGroupStatistics, ActorRef, Overflow, Reply
 from geartrain.clock import Clock, SystemClock
 from geartrain.errors import (
     AgentNotFound,
@@ -65,6 +65,7 @@ class RuntimeStatistics(msgspec.Struct, frozen=True, kw_only=True):
     effects_abandoned: tuple[str, ...]
     store_failing: bool
     store: StoreStatistics
+    actors: ActorGroupStatistics
     observers: tuple[ObserverStatistics, ...]
     processes: ProcessStatistics | None = None
 
@@ -302,6 +303,33 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
         node = self._host.node
         return node.approvals.follow(node.journal) if follow else open_approvals(node.journal)
 
+    # Actors that are no runs
+
+    @property
+    def actors(self) -> ActorGroup:
+        """The actors spawned here: their dead letters, and how they are doing."""
+        return self._host.actors
+
+    def spawn(
+        self,
+        actor: Actor,
+        *,
+        name: str | None = None,
+        capacity: int | None = None,
+        overflow: Overflow | Literal["wait", "refuse", "drop_oldest"] = Overflow.WAIT,
+    ) -> ActorRef:
+        """Give an actor of your own a life next to the runs; arguments and errors are those of `ActorGroup.spawn`.
+
+        Tools, policies and observers may send to it. It is not stored: it lives as long as this runtime, and is stopped
+        within the grace after the runs' effects have stopped. If it fails it stops, which is logged.
+
+        Raises:
+            RuntimeClosed: This runtime is not open.
+        """
+        if self._host.closed:
+            raise RuntimeClosed("spawning an actor")
+        return self.actors.spawn(actor, name=name, capacity=capacity, overflow=overflow)
+
     # Events
 
     async def deliver(self, run_id: str, event: Event) -> int:
@@ -350,6 +378,7 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
             effects_abandoned=node.tasks.abandoned,
             store_failing=node.store_failed_since is not None,
             store=await node.journal.statistics(),
+            actors=self.actors.statistics(),
             observers=node.hub.statistics(),
             processes=None if node.process_statistics is None else node.process_statistics(),
         )

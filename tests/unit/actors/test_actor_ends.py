@@ -359,6 +359,28 @@ async def test_nothing_that_an_actor_raises_ends_the_loop(kind: type[Doer], erro
     assert len(failures) == 1
 
 
+class Unspeakable(Exception):
+    def __repr__(self) -> str:
+        raise RuntimeError("no words")
+
+    __str__ = __repr__
+
+
+@pytest.mark.parametrize("error", [Unspeakable(), ValueError("x" * 1_000_000)])
+async def test_an_error_that_cannot_be_shown_or_is_endless_is_told_all_the_same(error: Exception) -> None:
+    failures = Failures()
+    async with group_of(failures) as group:
+        ref = group.spawn(Doer())
+        with pytest.raises(ActorFailed) as raised:
+            await ref.ask(("raise", error), 1)
+        await ref.wait_stopped()
+        await settle()
+
+    assert len(str(raised.value)) < 2_000
+    assert type(error).__name__ in failures[0].reason
+    assert type(error).__name__ in ref.statistics().reason
+
+
 @pytest.mark.parametrize("waits", [False, True])
 async def test_a_failed_start_is_told_to_whoever_waits_asks_or_looks(waits: bool) -> None:
     class Unlucky(Tidy):

@@ -1,0 +1,154 @@
+"""Actors of a user's own, next to the runs."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from runtime_world import Store, an_agent, calling, journal_of, settle
+from structlog.testing import capture_logs
+
+from geartrain import Actor, tool
+from geartrain.actors import ActorState, ActorStopped
+from geartrain.errors import InvalidValue, MailboxFull, RuntimeClosed
+from geartrain.limits import Limits
+from geartrain.machine import InputReceived
+from geartrain.models import Delay
+
+
+class Counter(Actor):
+    def __init__(self) -> None:
+        self.count = 0
+        self.calls: list[str] = []
+
+    def receive(self, message: Any) -> int:
+        self.count += message
+        return self.count
+
+    async def stopping(self) -> None:
+        self.calls.append("stopping")
+
+
+class Slow(Actor):
+    async def receive(self, message: Any) -> None:
+        await asyncio.sleep(message)
+
+
+async def test_tools_of_runs_ask_an_actor_and_it_is_stopped_with_the_runtime(memory: Store) -> None:
+    counter = Counter()
+
+    @tool(read_only=True)
+    async def count() -> int:
+        """Count."""
+        answer: int = await counter.ref.ask(1, 5)
+        return answer
+
+    agent = an_agent([[calling("count"), calling("count")], "done"], count)
+    async with memory.runtime(agent) as runtime:
+        ref = runtime.spawn(counter, name="counter")
+        runs = [await runtime.start("worker", "go") for _ in range(5)]
+        for run in runs:
+            assert (await run.wait_ended()).state == "FINISHED"
+
+        assert counter.count == 10
+        told = (await runtime.statistics()).actors
+        assert (told.actors, told.spawned, told.failures) == (1, 1, 0)
+
+    assert counter.calls == ["stopping"]
+    assert ref.statistics().state is ActorState.STOPPED
+    with pytest.raises(ActorStopped):
+        ref.send_nowait(1)
+    with pytest.raises(RuntimeClosed):
+        runtime.spawn(Counter())
+
+
+async def test_an_actor_can_still_be_asked_while_the_effects_of_runs_end(memory: Store) -> None:
+    counter = Counter()
+
+    @tool(idempotent=True)
+    async def write() -> int:
+        """Write."""
+        await asyncio.sleep(2)
+        answer: int = await counter.ref.ask(1, 5)
+        return answer
+
+    async with memory.runtime(an_agent([[calling("write")], "done"], write)) as runtime:
+        runtime.spawn(counter)
+        await runtime.start("worker", "go")
+        await asyncio.sleep(1)
+
+    assert counter.count == 1
+
+
+async def test_an_actor_that_fails_stops_is_logged_and_no_run_notices(memory: Store) -> None:
+    with capture_logs() as logs:
+        async with memory.runtime(an_agent(["done"])) as runtime:
+            ref = runtime.spawn(Counter(), name="counter")
+            ref.send_nowait("not a number")
+            await ref.wait_stopped()
+            await settle()
+            run = await runtime.start("worker", "go")
+
+            assert (await run.wait_ended()).answer == "done"
+            assert [letter.message for letter in runtime.actors.dead_letters] == ["not a number"]
+
+    [entry] = [entry for entry in logs if entry["event"] == "actor_failed"]
+    assert (entry["actor"], entry["during"], entry["log_level"]) == ("counter", "receive", "error")
+    assert "TypeError" in entry["error"]
+    assert "in receive" in entry["traceback"]
+
+
+async def test_the_runtime_closes_within_the_grace_whatever_its_actors_do(memory: Store) -> None:
+    class Stubborn(Actor):
+        async def receive(self, message: Any) -> None:
+            while True:
+                try:
+                    await asyncio.sleep(100)
+                except asyncio.CancelledError:
+                    if asyncio.get_running_loop().time() > 100:
+                        raise
+
+    async with memory.runtime(limits=Limits(grace_seconds=5)) as runtime:
+        for actor in (Stubborn(), Slow()):
+            runtime.spawn(actor).send_nowait(1_000)
+        await settle()
+        begun = asyncio.get_running_loop().time()
+
+    assert asyncio.get_running_loop().time() - begun <= 5
+    assert runtime.actors.statistics().abandoned == ("Stubborn-1",)
+    await asyncio.sleep(200)
+    for task in asyncio.all_tasks():
+        if task.get_name() == "Stubborn-1":
+            task.cancel()
+
+
+async def test_actors_of_a_runtime_have_its_limits(memory: Store) -> None:
+    async with memory.runtime(limits=Limits(mailbox_capacity=2, actors=1)) as runtime:
+        ref = runtime.spawn(Slow())
+        ref.send_nowait(1)
+        ref.send_nowait(1)
+        with pytest.raises(MailboxFull):
+            ref.send_nowait(1)
+        with pytest.raises(InvalidValue):
+            runtime.spawn("no actor")
+
+
+async def test_nothing_is_spawned_before_the_runtime_is_open(memory: Store) -> None:
+    runtime = memory.runtime()
+
+    with pytest.raises(RuntimeClosed):
+        runtime.spawn(Counter())
+
+
+async def test_the_mailbox_of_a_run_neither_drops_nor_expires(memory: Store) -> None:
+    """However long they wait and however many there are, inputs that were accepted are heard, in their order."""
+    async with memory.runtime(an_agent([Delay(60, "done")]), limits=Limits(mailbox_capacity=3)) as runtime:
+        run = await runtime.start("worker", "go")
+        await run.pause()
+        sends = [asyncio.create_task(run.send(f"input {number}")) for number in range(20)]
+        await asyncio.sleep(7 * 86_400)
+
+        await asyncio.gather(*sends)
+        heard = [entry.event.text for entry in await journal_of(run, runtime) if isinstance(entry.event, InputReceived)]
+        assert heard == [f"input {number}" for number in range(20)]
