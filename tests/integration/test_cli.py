@@ -913,7 +913,7 @@ def test_the_log_is_written_when_it_is_asked_for_and_only_then(world: World) -> 
         (("run", "hi", "--root", "nowhere"), "--root: 'nowhere' is no folder"),
         (("run", "hi", "--write", "../x"), "--write: must name a file below the root"),
         (("run", "hi", "--write", "/x"), "--write: '/x' is not below the root"),
-        (("run", "hi", "--model", "huge"), "model 'huge': not known (known: 'offline')"),
+        (("run", "hi", "--model", "huge"), "model 'huge': not known (known: 'external', 'offline')"),
         (("run", "hi", "--max-turns", "0"), "Invalid value for '--max-turns'"),
         (("run", "hi", "--agent", "ghost"), "agent 'ghost': not known here"),
         (("run", "hi", "--app", "nowhere:app"), "No module named 'nowhere'"),

@@ -13,14 +13,18 @@ from geartrain.cli._agents import Cast, cast_of, home_of
 from geartrain.cli._approver import Approver
 from geartrain.cli._drive import Driven, Job, cut_off, drive
 from geartrain.cli._errors import CallNotChosen, CallNotWaiting, OptionInvalid, RunHasEnded
-from geartrain.cli._outcome import SUSPENDED, Way, command_line, exit_code, next_steps, reasons, summary
+from geartrain.cli._outcome import SUSPENDED, Way, command_line, exit_code, next_steps, reasons, summary, waits_of
 from geartrain.cli._screen import Screen
 from geartrain.cli._stores import Index, Place, find_run, store_to_run_in
 from geartrain.ids import RandomIds
 from geartrain.machine import AgentSpec, Budget, BudgetRaised, HoldKind, RunStarted, RunState
 from geartrain.runtime import OpenCall, RunHandle, RunReader, RunSnapshot, Runtime, open_reader
 
-_WAITS: Final[Mapping[HoldKind, str]] = {HoldKind.APPROVAL: "waiting for approval", HoldKind.IN_DOUBT: "in doubt"}
+_WAITS: Final[Mapping[str, str]] = {
+    HoldKind.APPROVAL: "waiting for approval",
+    HoldKind.IN_DOUBT: "in doubt",
+    "answer": "waiting for an answer",
+}
 _RESUMABLE = {HoldKind.PAUSED, HoldKind.QUARANTINED}
 
 
@@ -140,7 +144,7 @@ async def _budget(reader: RunReader, run_id: str) -> Budget:
     return budget
 
 
-async def _find_going(setting: Setting, given: str) -> Found:
+async def find_going(setting: Setting, given: str) -> Found:
     """Return a run that can still be acted upon."""
     found = await find(setting, given)
     if found.snapshot.ended:
@@ -159,9 +163,9 @@ async def decide(
     remember: bool = False,
 ) -> int:
     """Approve or deny a call; return the exit code."""
-    found = await _find_going(setting, given)
+    found = await find_going(setting, given)
     verb = "approve" if approved else "deny"
-    call = _chosen(setting, found, call_id, HoldKind.APPROVAL, f"which call to {verb}? it must be waiting for approval")
+    call = chosen(setting, found, call_id, HoldKind.APPROVAL, f"which call to {verb}? it must be waiting for approval")
 
     async def act(handle: RunHandle) -> None:
         if not approved:
@@ -177,16 +181,16 @@ async def decide(
             remember=scope,
         )
 
-    return await _do(setting, found, act)
+    return await do(setting, found, act)
 
 
 async def settle(
     setting: Setting, given: str, call_id: str | None, *, done: bool, not_done: Literal["", "run", "skip"], text: str
 ) -> int:
     """Settle a doubt; return the exit code."""
-    found = await _find_going(setting, given)
-    call = _chosen(setting, found, call_id, HoldKind.IN_DOUBT, "which call to settle? it must be in doubt")
-    return await _do(
+    found = await find_going(setting, given)
+    call = chosen(setting, found, call_id, HoldKind.IN_DOUBT, "which call to settle? it must be in doubt")
+    return await do(
         setting,
         found,
         lambda handle: handle.settle(call.call_id, by=setting.by, done=done, not_done=not_done, text=text),
@@ -195,21 +199,21 @@ async def settle(
 
 async def send(setting: Setting, given: str, text: str) -> int:
     """Say something to a run; return the exit code."""
-    found = await _find_going(setting, given)
-    return await _do(setting, found, lambda handle: handle.send(text, by=setting.by))
+    found = await find_going(setting, given)
+    return await do(setting, found, lambda handle: handle.send(text, by=setting.by))
 
 
 async def pause(setting: Setting, given: str, reason: str) -> int:
     """Pause a run; return the exit code."""
-    found = await _find_going(setting, given)
-    return await _do(setting, found, lambda handle: handle.pause(by=setting.by, reason=reason), asks=False)
+    found = await find_going(setting, given)
+    return await do(setting, found, lambda handle: handle.pause(by=setting.by, reason=reason), asks=False)
 
 
 async def cancel(setting: Setting, given: str, reason: str) -> int:
     """Cancel a run; return the exit code."""
-    found = await _find_going(setting, given)
+    found = await find_going(setting, given)
     # A run whose agent is gone can still be got rid of.
-    return await _do(setting, found, lambda handle: handle.cancel(reason, by=setting.by), asks=False, needs_agent=False)
+    return await do(setting, found, lambda handle: handle.cancel(reason, by=setting.by), asks=False, needs_agent=False)
 
 
 async def resume(setting: Setting, given: str, budget: dict[str, int | float]) -> int:
@@ -221,9 +225,10 @@ async def resume(setting: Setting, given: str, budget: dict[str, int | float]) -
         _print(setting, found.place, snapshot)
         return exit_code(snapshot)
     kinds = {hold.partition("(")[0] for hold in snapshot.holds}
-    suspended = snapshot.state == RunState.SUSPENDED
-    if suspended and not (kinds & _RESUMABLE) and not (budget and HoldKind.BUDGET in kinds):
-        setting.screen.say(f"geartrain: run {snapshot.id} waits for {', '.join(snapshot.holds)}; resuming lifts none")
+    if snapshot.at_rest and not (kinds & _RESUMABLE) and not (budget and HoldKind.BUDGET in kinds):
+        setting.screen.say(
+            f"geartrain: run {snapshot.id} waits for {', '.join(waits_of(snapshot))}; resuming lifts none"
+        )
         _print(setting, found.place, snapshot)
         return SUSPENDED
 
@@ -233,10 +238,10 @@ async def resume(setting: Setting, given: str, budget: dict[str, int | float]) -
         if kinds & _RESUMABLE:
             await handle.resume(by=setting.by)
 
-    return await _do(setting, found, act)
+    return await do(setting, found, act)
 
 
-def _chosen(setting: Setting, found: Found, call_id: str | None, kind: HoldKind, wanted: str) -> OpenCall:
+def chosen(setting: Setting, found: Found, call_id: str | None, kind: str, wanted: str) -> OpenCall:
     """Return the call that a decision is about: the one named, or else the only one that waits for it."""
     snapshot = found.snapshot
     fitting = [call for call in snapshot.waiting if call.waits_for == kind]
@@ -244,7 +249,7 @@ def _chosen(setting: Setting, found: Found, call_id: str | None, kind: HoldKind,
     if len(named) == 1:
         return named[0]
     way = setting.way(found.place)
-    if not fitting and snapshot.state != RunState.SUSPENDED:
+    if not fitting and not snapshot.at_rest:
         line = command_line("resume", snapshot.id, way)
         setting.screen.say(f"run {snapshot.id} is in the middle ({snapshot.state}); go on with it first: {line}")
     elif not fitting:
@@ -256,7 +261,7 @@ def _chosen(setting: Setting, found: Found, call_id: str | None, kind: HoldKind,
     raise CallNotChosen(snapshot.id, wanted, open_calls)
 
 
-async def _do(
+async def do(
     setting: Setting,
     found: Found,
     act: Callable[[RunHandle], Awaitable[object]],
@@ -294,7 +299,7 @@ def conclude(setting: Setting, place: Place, driven: Driven, run_id: str) -> int
         return exit_code(snapshot)
     if snapshot is None:
         screen.say("geartrain: stopped before the run was started")
-    elif snapshot.state == RunState.SUSPENDED or snapshot.ended:
+    elif snapshot.at_rest:
         _print(setting, place, snapshot)
     else:
         if screen.json:

@@ -9,6 +9,7 @@ import typer
 from geartrain.cli._command import Command
 from geartrain.cli._commands_decide import approve, deny, send, settle
 from geartrain.cli._commands_look import list_, show
+from geartrain.cli._commands_outside import answer, reply, watch
 from geartrain.cli._commands_run import run
 from geartrain.cli._commands_steer import cancel, pause, resume
 from geartrain.cli._commands_travel import export, replay, step
@@ -18,10 +19,13 @@ COMMANDS: Final[tuple[Command, ...]] = (
     run,
     list_,
     show,
+    watch,
     approve,
     deny,
     settle,
     send,
+    reply,
+    answer,
     pause,
     resume,
     cancel,

@@ -30,9 +30,7 @@ async def list_(
     agent: Annotated[
         str | None, typer.Option("--agent", metavar="NAME", help="Only runs of this agent.", show_default=False)
     ] = None,
-    waiting: Annotated[
-        bool, typer.Option("--waiting", help="Only runs that wait for an approval, an input or a word on a doubt.")
-    ] = False,
+    waiting: Annotated[bool, typer.Option("--waiting", help="Only runs that wait for somebody.")] = False,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="How many at most.")] = 20,
     everything: Annotated[bool, typer.Option("--all", help="All of them, however many.")] = False,
     store: StoreOption = None,

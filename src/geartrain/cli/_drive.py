@@ -33,6 +33,8 @@ _TOLD: Final = {
     "write_in_doubt": "red",
     "call_settled": "yellow",
     "input_received": "",
+    "answer_requested": "yellow",
+    "turn_taken": "",
     "run_recovered": "yellow",
     "run_quarantined": "red",
 }

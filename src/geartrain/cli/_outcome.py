@@ -23,6 +23,8 @@ EXIT_CODES: Final = {
 
 def exit_code(snapshot: RunSnapshot) -> int:
     """Return the exit code that tells in which state a run is; one still on its way has failed to come to rest."""
+    if snapshot.at_rest and not snapshot.ended:  # also one that waits for somebody outside, in whatever state
+        return SUSPENDED
     return EXIT_CODES.get(RunState(snapshot.state), FAILED)
 
 
@@ -65,10 +67,16 @@ def reasons(snapshot: RunSnapshot) -> list[str]:
 
 
 def next_steps(snapshot: RunSnapshot, way: Way) -> list[str]:
-    """Return what a suspended run waits for, and the commands that answer it."""
-    if snapshot.state != RunState.SUSPENDED:
+    """Return what a run that rests waits for, and the commands that answer it."""
+    if snapshot.ended or not (snapshot.at_rest or snapshot.state == RunState.SUSPENDED):
         return []
     lines = [line for call in snapshot.waiting for line in _call_steps(call, way, len(snapshot.waiting) > 1)]
+    if snapshot.awaits_reply:
+        line = command_line("reply", snapshot.id, way)
+        lines += [
+            f"waits for turn {snapshot.turn_count + 1}: {line} TEXT",
+            f"  or with calls: {line} --call 'TOOL JSON'",
+        ]
     kinds = {hold.partition("(")[0] for hold in snapshot.holds}
     if HoldKind.PAUSED in kinds:
         lines.append(f"paused: {command_line('resume', snapshot.id, way)}")
@@ -79,6 +87,12 @@ def next_steps(snapshot: RunSnapshot, way: Way) -> list[str]:
     if HoldKind.INPUT in kinds and not snapshot.waiting:
         lines.append(f"waits for input: {command_line('send', snapshot.id, way)} TEXT")
     return lines
+
+
+def waits_of(snapshot: RunSnapshot) -> list[str]:
+    """Return what a run waits for: its holds, and what somebody outside is to bring."""
+    answers = [f"answer({call.call_id})" for call in snapshot.waiting if call.waits_for == "answer"]
+    return [*snapshot.holds, *(["reply"] if snapshot.awaits_reply else []), *answers]
 
 
 def _call_steps(call: OpenCall, way: Way, several: bool) -> list[str]:
@@ -99,5 +113,7 @@ def _call_steps(call: OpenCall, way: Way, several: bool) -> list[str]:
                 f"  it was not, run it: {settle} --run",
                 f"  it was not, go on without it: {settle} --skip",
             ]
+        case "answer":
+            return [f"{what} waits for an answer: {command_line('answer', call.run_id, way, *which)} TEXT"]
         case _:
             return [f"{what} waits for input: {command_line('send', call.run_id, way)} TEXT"]

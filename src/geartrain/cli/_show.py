@@ -11,14 +11,14 @@ from geartrain.cli._agents import RESEARCHER, cast_of
 from geartrain.cli._differences import differences
 from geartrain.cli._errors import AppUnusable
 from geartrain.cli._given import Given, opened
-from geartrain.cli._outcome import EXIT_CODES, FAILED, Way, command_line, next_steps, reasons, summary
+from geartrain.cli._outcome import EXIT_CODES, FAILED, Way, command_line, next_steps, reasons, summary, waits_of
 from geartrain.cli._screen import Screen
 from geartrain.cli._stores import store_to_read
 from geartrain.cli._text import one_line, safe
 from geartrain.cli._timeline import line_of, local_time, shown_time
 from geartrain.errors import FormatUnknown, GeartrainError, UsageError
 from geartrain.limits import Limits
-from geartrain.machine import AgentSpec, HoldKind, RunState
+from geartrain.machine import AgentSpec
 from geartrain.persistence import RunCorrupt
 from geartrain.persistence.sqlite import StoreOwner, store_owner
 from geartrain.runtime import Agent, ReplayReport, RunReader, RunSnapshot, RunSummary, open_reader
@@ -26,12 +26,11 @@ from geartrain.trace import TraceRecord
 
 _PAGE: Final = 500
 _NO_WAY: Final = Way()
-_ANSWERED: Final = frozenset({HoldKind.APPROVAL, HoldKind.IN_DOUBT, HoldKind.INPUT})  # by `list --waiting`
 
 
 async def show(setting: Setting, given: str, *, full: bool) -> int:
     """Print one run and its timeline; return 1 if what is stored of it is damaged, else 0."""
-    shown = _Timeline(setting.screen, full=full)
+    shown = Timeline(setting.screen, full=full)
     async with opened(setting, given) as one:
         reader, run_id = one.reader, one.run_id
         damage = await _head(setting, one)
@@ -76,7 +75,7 @@ async def _raw(reader: RunReader, run_id: str) -> AsyncIterator[TraceRecord]:
         return
 
 
-class _Timeline:
+class Timeline:
     """Prints records under the date of their day, each event's time and number once; or keeps them, for JSON."""
 
     def __init__(self, screen: Screen, *, full: bool) -> None:
@@ -121,10 +120,10 @@ def _message_lines(message: dict[str, Any]) -> list[str]:
 
 
 async def _print_header(setting: Setting, one: Given, snapshot: RunSnapshot) -> None:
-    screen = setting.screen
+    screen, waits = setting.screen, waits_of(snapshot)
     rows = [
         ("run", snapshot.id),
-        ("state", f"{snapshot.state}{'  waits for ' + ', '.join(snapshot.holds) if snapshot.holds else ''}"),
+        ("state", f"{snapshot.state}{'  waits for ' + ', '.join(waits) if waits else ''}"),
         ("agent", snapshot.agent),
         ("input", snapshot.input),
         ("labels", ", ".join(f"{key}={value}" for key, value in snapshot.labels.items())),
@@ -178,7 +177,7 @@ def _agent_now(setting: Setting, recorded: AgentSpec | None, name: str) -> Agent
 
 def left_behind(run: RunSnapshot | RunSummary, owner: StoreOwner | None, way: Way) -> list[str]:
     """Return what is to say of a run in the middle: who moves it, or how to go on as nobody does."""
-    if run.state == RunState.SUSPENDED or run.state in EXIT_CODES or run.set_apart:
+    if run.at_rest or run.state in EXIT_CODES or run.set_apart:
         return []
     if owner is not None:
         return [f"being moved by {owner}"]
@@ -194,9 +193,9 @@ async def list_runs(
     async with open_reader(place.path) as reader:
         after: tuple[float, str] | None = None
         while limit is None or len(found) < limit:
-            page = _PAGE if limit is None or waiting else min(_PAGE, limit - len(found))
-            rows = await reader.list(after=after, limit=page, states=states, agent=agent)
-            found += [row for row in rows if not waiting or _waits_for_somebody(row)]
+            page = _PAGE if limit is None else min(_PAGE, limit - len(found))
+            rows = await reader.list(after=after, limit=page, states=states, agent=agent, waiting=waiting)
+            found += rows
             if len(rows) < page:
                 break
             after = (rows[-1].created_at, rows[-1].id)
@@ -210,10 +209,6 @@ async def list_runs(
     if limit is not None and len(found) == limit:
         setting.screen.tell(f"the newest {limit:,}; --all shows all, --limit N another number", "dim")
     return 0
-
-
-def _waits_for_somebody(row: RunSummary) -> bool:
-    return any(hold.partition("(")[0] in _ANSWERED for hold in row.holds)
 
 
 def _print_table(rows: Sequence[RunSummary], owner: StoreOwner | None, way: Way) -> None:

@@ -143,6 +143,16 @@ def _input(payload: Payload) -> str:
     return one_line(f"{payload['by']} says: {payload['text']}", _WIDE)
 
 
+def _answer_wanted(payload: Payload) -> str:
+    return one_line(f"waits outside for an answer to {payload['call_id']} {payload['tool']}", _WIDE)
+
+
+def _turn_taken(payload: Payload) -> str:
+    what = f" with {counted(payload['calls'], 'call')}" if payload["calls"] else ""
+    text = f": {payload['text']}" if payload["text"] else ""
+    return one_line(f"turn taken by {payload['by']}{what}{text}", _WIDE)
+
+
 def _checkpoint(payload: Payload) -> str:
     return f"checkpoint saved, {counted(payload['messages'], 'message')}"
 
@@ -175,6 +185,8 @@ _LINES: Final[Mapping[str, Callable[[Payload], str]]] = MappingProxyType(
         "write_in_doubt": _in_doubt,
         "call_settled": _settled,
         "input_received": _input,
+        "answer_requested": _answer_wanted,
+        "turn_taken": _turn_taken,
         "checkpoint_saved": _checkpoint,
         "handoff": _handed_off,
         "run_finished": _finished,

@@ -24,6 +24,7 @@ from geartrain.runtime._reading import JournalEntry, OpenCall, ReplayReport, Run
 from geartrain.runtime._rules import Predicate, Rule, Rules, argument_below, argument_equals, argument_matches
 from geartrain.runtime._runtime import Runtime, RuntimeStatistics
 from geartrain.runtime._stepper import Frame, Stepper
+from geartrain.runtime._tail import RunTail
 from geartrain.runtime._travel import ExportUnusable, RedactionRefused
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "RunReader",
     "RunSnapshot",
     "RunSummary",
+    "RunTail",
     "RunView",
     "Runtime",
     "RuntimeStatistics",

@@ -25,6 +25,7 @@ from geartrain.runtime._reading import (
     timeline,
 )
 from geartrain.runtime._stepper import Stepper
+from geartrain.runtime._tail import RunTail
 from geartrain.trace import TraceRecord
 
 
@@ -99,6 +100,10 @@ class RunReader(AbstractAsyncContextManager["RunReader"]):
     def timeline(self, run_id: str, *, full: bool = False) -> AsyncIterator[TraceRecord]:
         """Yield all that happened in a run; with *full*, what each model call saw as well."""
         return timeline(self.journal, run_id, full=full)
+
+    def tail(self, run_id: str) -> RunTail:
+        """Return a cursor over a run's timeline, to be read again and again while another process moves the run."""
+        return RunTail(self.journal, run_id)
 
     async def replay(self, run_id: str) -> ReplayReport:
         """Fold a run's journal again, and compare every path with the recorded one."""

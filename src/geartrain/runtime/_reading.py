@@ -163,7 +163,7 @@ def _waits_for(run: Run, call: Call) -> str:
 
 
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a listing."""
+    """One line of a listing. `holds` also names what somebody outside is to bring: `reply`, `answer(CALL)`."""
 
     id: str
     state: str
@@ -182,6 +182,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     root: str | None = None
     labels: Mapping[str, str] = {}
     set_apart: str = ""
+    at_rest: bool = False
 
     @classmethod
     def of(cls, row: RunRow) -> RunSummary:
@@ -205,6 +206,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
             root=head.root,
             labels=head.labels,
             set_apart=row.mark.reason if row.mark is not None else "",
+            at_rest=not head.live,
         )
 
 
@@ -288,7 +290,7 @@ async def stored_events(journal: Journal, run_id: str, after: int = 0) -> AsyncI
         after = page[-1].seq
 
 
-async def _specs_of(journal: Journal, run_id: str) -> dict[str, AgentSpec]:
+async def specs_of(journal: Journal, run_id: str) -> dict[str, AgentSpec]:
     loaded = await journal.load(run_id)
     if loaded is None:
         raise RunNotFound(run_id)
@@ -303,7 +305,7 @@ async def timeline(journal: Journal, run_id: str, *, full: bool = False) -> Asyn
         RunCorrupt: The journal is damaged, or does not lead where it led when it was written.
         FormatUnknown: Something of it is newer than this version.
     """
-    specs = await _specs_of(journal, run_id)
+    specs = await specs_of(journal, run_id)
     run = Run(id=run_id)
     async for row in stored_events(journal, run_id):
         event = decode_event(row.type, row.version, row.body)
@@ -324,7 +326,7 @@ async def replay(journal: Journal, run_id: str) -> ReplayReport:
         RunNotFound: There is no such run.
         RunCorrupt: A row is damaged or a number is missing.
     """
-    specs = await _specs_of(journal, run_id)
+    specs = await specs_of(journal, run_id)
     run = Run(id=run_id)
     difference: Difference | None = None
     async for row in stored_events(journal, run_id):
@@ -356,5 +358,5 @@ async def stepper_of(journal: Journal, run_id: str) -> Stepper:
         RunNotFound: There is no such run.
         RunCorrupt: A row is damaged or a number is missing.
     """
-    specs = await _specs_of(journal, run_id)
+    specs = await specs_of(journal, run_id)
     return Stepper(run_id, [row async for row in stored_events(journal, run_id)], specs)

@@ -1,0 +1,90 @@
+"""What somebody outside brings: the model's turns, and answers in a tool's place."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from geartrain.cli._command import command, reading, setting_of
+from geartrain.cli._options import AppOption, ByOption, JsonOption, QuietOption, RunArgument, StoreOption
+from geartrain.errors import InvalidValue
+
+
+@command
+async def reply(
+    context: typer.Context,  # noqa: ARG001
+    *,
+    run: RunArgument,
+    text: Annotated[
+        str, typer.Argument(metavar="[TEXT]", help="The answer, or what is said beside the calls.", show_default=False)
+    ] = "",
+    call: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--call",
+            metavar="'TOOL JSON'",
+            help="A call of a tool with its arguments, as in --call 'look {\"key\": 7}'; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    store: StoreOption = None,
+    app: AppOption = None,
+    by: ByOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> int:
+    """Take the model's turn: with an answer, with calls, or with both; then go on with the run."""
+    from geartrain.cli import _outside  # noqa: PLC0415
+
+    return await _outside.reply(
+        setting_of(store=store, app=app, by=by, json=json, quiet=quiet), run, text, tuple(call or ())
+    )
+
+
+@command
+async def answer(
+    context: typer.Context,  # noqa: ARG001
+    *,
+    run: RunArgument,
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[CALL] TEXT",
+            help="The call, like t3.c1 (may be left out if only one waits for an answer), and its result.",
+            show_default=False,
+        ),
+    ],
+    status: Annotated[str, typer.Option("--status", metavar="ok|error", help="How the call went.")] = "ok",
+    store: StoreOption = None,
+    app: AppOption = None,
+    by: ByOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> int:
+    """Answer a call in its tool's place, and go on with the run."""
+    from geartrain.cli import _outside  # noqa: PLC0415
+
+    if len(words) > 2:
+        raise InvalidValue("[CALL] TEXT", "at most a call and one text (quote it)", " ".join(words))
+    call_id = words[0] if len(words) == 2 else None
+    setting = setting_of(store=store, app=app, by=by, json=json, quiet=quiet)
+    return await _outside.answer(setting, run, call_id, words[-1], status)
+
+
+@reading
+async def watch(
+    context: typer.Context,  # noqa: ARG001
+    *,
+    run: RunArgument,
+    store: StoreOption = None,
+    app: AppOption = None,
+    json: JsonOption = False,
+) -> int:
+    """Watch a run, whichever process moves it: what has happened, and what happens until it ends.
+
+    It only reads. With --json each record is a line of its own.
+    """
+    from geartrain.cli import _watch  # noqa: PLC0415
+
+    return await _watch.watch(setting_of(store=store, app=app, json=json), run)

@@ -1,0 +1,50 @@
+"""`reply` and `answer`: what somebody outside brings a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from geartrain.cli._acts import Setting, chosen, do, find_going
+from geartrain.cli._errors import OptionInvalid
+from geartrain.errors import InvalidValue
+from geartrain.machine import RequestedCall
+
+
+async def reply(setting: Setting, given: str, text: str, calls: Sequence[str]) -> int:
+    """Take the model's turn; return the exit code."""
+    requested = tuple(map(_requested, calls))
+    if not requested and not text.strip():
+        raise OptionInvalid("TEXT", "or --call is needed: a turn is an answer, calls, or both")
+    found = await find_going(setting, given)
+    return await do(setting, found, lambda handle: handle.reply(text, calls=requested, by=setting.by))
+
+
+def _requested(given: str) -> RequestedCall:
+    """Return the call that `TOOL JSON` names."""
+    tool, _, arguments = given.strip().partition(" ")
+    arguments = arguments.strip() or "{}"
+    try:
+        value: Any = msgspec.json.decode(arguments)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as problem:
+        raise OptionInvalid("--call", f"the arguments of {tool!r} are not JSON: {problem}") from None
+    if not tool or not isinstance(value, dict):
+        raise OptionInvalid("--call", f"must be a tool's name and a JSON object, got {given!r}")
+    return RequestedCall(tool=tool, arguments=arguments)
+
+
+async def answer(setting: Setting, given: str, call_id: str | None, text: str, status: str) -> int:
+    """Answer a call in its tool's place; return the exit code."""
+    if status not in ("ok", "error"):
+        raise InvalidValue("--status", "ok or error", status)
+    found = await find_going(setting, given)
+    if call_id is None:
+        wanted = "which call to answer? it must be waiting for an answer from outside"
+        call_id = chosen(setting, found, None, "answer", wanted).call_id
+    return await do(
+        setting,
+        found,
+        lambda handle: handle.answer_call(call_id, text, by=setting.by, status=status),  # type: ignore[arg-type]
+    )
