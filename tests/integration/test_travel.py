@@ -196,3 +196,86 @@ def test_an_export_is_not_poured_over_a_terminal(world: World) -> None:  # noqa:
 
     assert terminal.wait_ended() == 2
     assert "is a terminal" in terminal.text
+
+
+# What a store holds
+
+
+def test_statistics_and_the_foot_of_a_list_say_what_all_runs_come_to(world: World) -> None:  # noqa: F811
+    world.app("writer")
+    world.app("sure")
+    world.app("poor")
+
+    shown = world.run("statistics")
+    counted = json.loads(world.run("statistics", "--json").stdout)
+    listed = world.run("list", "--limit", "1")
+
+    assert counted["by_state"] == {"SUSPENDED": 2, "FINISHED": 1}
+    assert counted["turn_count"] == sum(run["turn_count"] for run in world.runs())
+    assert "runs       3\n           2 SUSPENDED\n           1 FINISHED\n" in shown.stdout
+    assert "3 runs in all: 2 SUSPENDED, 1 FINISHED; " in listed.stderr
+    assert "in all" not in listed.stdout
+
+
+def test_runs_are_deleted_all_that_are_named_or_none(world: World) -> None:  # noqa: F811
+    one, two, waits = (world.app(agent)["id"] for agent in ("sure", "sure", "writer"))
+
+    unasked = world.run("delete", one)
+    refused = world.run("delete", one, waits, "--yes")
+    unknown = world.run("delete", one, "r-none", "--yes")
+    before = {run["id"] for run in world.runs()}
+    deleted = world.run("delete", one, two[:-1], "--yes")
+
+    assert (unasked.returncode, refused.returncode, unknown.returncode) == (2, 2, 2)
+    assert "--yes" in unasked.stderr
+    assert f"{waits!r}: it is in SUSPENDED" in refused.stderr
+    assert before == {one, two, waits}
+    assert (deleted.returncode, {run["id"] for run in world.runs()}) == (0, {waits})
+
+
+def test_pruning_says_how_many_and_deletes_when_told_so(world: World) -> None:  # noqa: F811
+    world.app("sure")
+    waits = world.app("writer")["id"]
+
+    fresh = world.run("prune", "--older-than", "1h", "--yes")
+    dry = json.loads(world.run("prune", "--older-than", "0s", "--dry-run", "--json").stdout)
+    unasked = world.run("prune", "--older-than", "0s")
+    pruned = world.run("prune", "--older-than", "0s", "--yes")
+
+    assert fresh.stdout.startswith("0 runs that ended before ")
+    assert dry["runs"] == 1
+    assert (unasked.returncode, pruned.returncode) == (2, 0)
+    assert pruned.stdout.startswith("deleted 1 run that ended before ")
+    assert [run["id"] for run in world.runs()] == [waits]
+
+
+@pytest.mark.parametrize("age", ["", "30", "d", "-1d", "1 year", "1e9d", "nan", "٣d"])
+def test_an_age_that_is_none_is_wrong_usage(age: str, world: World) -> None:  # noqa: F811
+    world.app("sure")
+
+    done = world.run("prune", "--older-than", age, "--yes")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(world.runs()) == 1
+
+
+@pytest.mark.parametrize(("typed", "left"), [("\n", 1), ("n\n", 1), ("\x04", 1), ("y\n", 0)])
+def test_somebody_at_a_terminal_is_asked_before_runs_are_deleted(typed: str, left: int, world: World) -> None:  # noqa: F811
+    run = world.app("sure")["id"]
+    terminal = Terminal(world, "delete", run)
+    terminal.wait_for("Delete 1 run for good? ")
+
+    terminal.type(typed)
+
+    assert terminal.wait_ended() == 0
+    assert len(world.runs()) == left
+
+
+def test_runs_of_a_store_that_a_process_owns_are_not_deleted(world: World) -> None:  # noqa: F811
+    run = world.app("sure")["id"]
+
+    with world.in_the_middle():
+        done = world.run("delete", run, "--yes")
+
+    assert (done.returncode, "owned by process" in done.stderr) == (1, True)
+    assert run in {each["id"] for each in world.runs()}

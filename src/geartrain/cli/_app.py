@@ -8,6 +8,7 @@ import typer
 
 from geartrain.cli._command import Command
 from geartrain.cli._commands_decide import approve, deny, send, settle
+from geartrain.cli._commands_keep import delete, prune, statistics
 from geartrain.cli._commands_look import list_, show
 from geartrain.cli._commands_outside import answer, reply, watch
 from geartrain.cli._commands_run import run
@@ -32,6 +33,9 @@ COMMANDS: Final[tuple[Command, ...]] = (
     replay,
     step,
     export,
+    statistics,
+    delete,
+    prune,
 )
 
 _EPILOG: Final = """\

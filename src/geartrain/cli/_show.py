@@ -11,6 +11,7 @@ from geartrain.cli._agents import RESEARCHER, cast_of
 from geartrain.cli._differences import differences
 from geartrain.cli._errors import AppUnusable
 from geartrain.cli._given import Given, opened
+from geartrain.cli._keep import foot
 from geartrain.cli._outcome import EXIT_CODES, FAILED, Way, command_line, next_steps, reasons, summary, waits_of
 from geartrain.cli._screen import Screen
 from geartrain.cli._stores import store_to_read
@@ -199,6 +200,7 @@ async def list_runs(
             if len(rows) < page:
                 break
             after = (rows[-1].created_at, rows[-1].id)
+        totals = None if setting.screen.json else await reader.totals()
     found = found[:limit]
     if setting.screen.json:
         setting.screen.print_json(found)
@@ -208,6 +210,8 @@ async def list_runs(
         setting.screen.tell(f"no run{' fits' if states or agent or waiting else ''} in {place.path}")
     if limit is not None and len(found) == limit:
         setting.screen.tell(f"the newest {limit:,}; --all shows all, --limit N another number", "dim")
+    if found and totals is not None:
+        setting.screen.tell(foot(totals), "dim")
     return 0
 
 

@@ -6,6 +6,7 @@ It forgets everything when the process ends. Every other store is compared with 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ from geartrain.persistence._protocol import (
     StoredEvent,
     StoreStatistics,
 )
+from geartrain.persistence._totals import Totals
 
 PATH: Final = ":memory:"
 
@@ -350,19 +352,24 @@ class MemoryJournal:
         self._specs = {digest: data for digest, data in self._specs.items() if digest in specs}
         self._artifacts = {digest: data for digest, data in self._artifacts.items() if digest in artifacts}
 
-    async def statistics(self) -> StoreStatistics:
-        """Return how the store is doing."""
+    async def statistics(self, *, sums: Sequence[str] = (), tallies: Sequence[str] = ()) -> StoreStatistics:
+        """Return how the store is doing; see `Journal.statistics`."""
         self._check_open("statistics")
-        by_state: dict[str, int] = {}
-        for run in self._runs.values():
-            by_state[run.head.state] = by_state.get(run.head.state, 0) + 1
+        heads = [run.head for run in self._runs.values()]
+        totals = Totals(sums, tallies)
+        for head in heads:
+            totals.add(head.counters)
         return StoreStatistics(
             kind="memory",
             runs=len(self._runs),
-            runs_by_state=by_state,
+            runs_by_state=Counter(head.state for head in heads),
             bytes=sum(len(event.body) for run in self._runs.values() for event in run.events)
             + _bytes(self._specs)
             + _bytes(self._artifacts),
+            updated_at=max((head.updated_at for head in heads), default=None),
+            marked=len(self._marks.keys() & self._runs.keys()),
+            sums=totals.sums,
+            tallies=totals.tallies,
             appends=self._appends,
             batches=self._batches,
             batch_entries_peak=self._entries_peak,

@@ -164,12 +164,20 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """How a store is doing, as of the moment of asking."""
+    """How a store is doing, as of the moment of asking.
+
+    `updated_at` is when a run was last moved (None: there is none), `marked` how many are set apart. `sums` and
+    `tallies` are about counters that were asked for: what they come to, and how many runs have each of their texts.
+    """
 
     kind: str
     runs: int
     runs_by_state: Mapping[str, int]
     bytes: int
+    updated_at: float | None = None
+    marked: int = 0
+    sums: Mapping[str, int | float] = {}
+    tallies: Mapping[str, Mapping[str, int]] = {}
     appends: int = 0
     batches: int = 0
     batch_entries_peak: int = 0
@@ -315,8 +323,13 @@ class Journal(Protocol):
         """
         ...
 
-    async def statistics(self) -> StoreStatistics:
-        """Return how the store is doing."""
+    async def statistics(self, *, sums: Sequence[str] = (), tallies: Sequence[str] = ()) -> StoreStatistics:
+        """Return how the store is doing.
+
+        Args:
+            sums: Names of counters whose numbers are added up over all runs; one that no run has comes to 0.
+            tallies: Names of counters whose texts are counted.
+        """
         ...
 
     async def aclose(self) -> None:

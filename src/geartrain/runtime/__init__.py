@@ -23,6 +23,7 @@ from geartrain.runtime._reader import RunReader, open_reader
 from geartrain.runtime._reading import JournalEntry, OpenCall, ReplayReport, RunSnapshot, RunSummary
 from geartrain.runtime._rules import Predicate, Rule, Rules, argument_below, argument_equals, argument_matches
 from geartrain.runtime._runtime import Runtime, RuntimeStatistics
+from geartrain.runtime._statistics import RunTotals
 from geartrain.runtime._stepper import Frame, Stepper
 from geartrain.runtime._tail import RunTail
 from geartrain.runtime._travel import ExportUnusable, RedactionRefused
@@ -55,6 +56,7 @@ __all__ = [
     "RunSnapshot",
     "RunSummary",
     "RunTail",
+    "RunTotals",
     "RunView",
     "Runtime",
     "RuntimeStatistics",

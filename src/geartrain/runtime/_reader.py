@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from geartrain.machine import AgentSpec, decode_spec
 from geartrain.persistence import Journal, StoreStatistics
+from geartrain.runtime._keeping import checked_time, count_ended
 from geartrain.runtime._reading import (
     JournalEntry,
     ReplayReport,
@@ -24,6 +26,7 @@ from geartrain.runtime._reading import (
     stored_events,
     timeline,
 )
+from geartrain.runtime._statistics import RunTotals, totals_of
 from geartrain.runtime._stepper import Stepper
 from geartrain.runtime._tail import RunTail
 from geartrain.trace import TraceRecord
@@ -139,6 +142,18 @@ class RunReader(AbstractAsyncContextManager["RunReader"]):
         from geartrain.runtime._export import export_run  # noqa: PLC0415 - few need it
 
         return export_run(self.journal, run_id, redact=redact, artifacts=artifacts)
+
+    async def count_ended(self, *, before: float | datetime) -> int:
+        """Return how many runs ended before a time: those that `Runtime.prune` would delete.
+
+        Raises:
+            InvalidValue: *before* is no time.
+        """
+        return await count_ended(self.journal, checked_time(before))
+
+    async def totals(self) -> RunTotals:
+        """Return what all runs of the store come to: by state, errors by kind, turns, tokens, calls."""
+        return await totals_of(self.journal)
 
     async def statistics(self) -> StoreStatistics:
         """Return how the store is doing."""

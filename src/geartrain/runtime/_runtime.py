@@ -38,6 +38,7 @@ from geartrain.runtime._executor import Executor, LiveExecutor
 from geartrain.runtime._handle import RunHandle
 from geartrain.runtime._host import Host, Settings, registered_agents
 from geartrain.runtime._hub import ObserverStatistics, Watch
+from geartrain.runtime._keeping import delete_run, prune_runs
 from geartrain.runtime._policy import Policy, default_policy
 from geartrain.runtime._reading import (
     OpenCall,
@@ -50,6 +51,7 @@ from geartrain.runtime._reading import (
     timeline,
 )
 from geartrain.runtime._starting import own_run_id, started_event
+from geartrain.runtime._statistics import RunTotals, totals_of
 from geartrain.tools import ProcessStatistics, ThreadPool
 from geartrain.trace import Observer, TraceRecord
 
@@ -66,6 +68,7 @@ class RuntimeStatistics(msgspec.Struct, frozen=True, kw_only=True):
     store_failing: bool
     store: StoreStatistics
     actors: ActorGroupStatistics
+    totals: RunTotals
     observers: tuple[ObserverStatistics, ...]
     processes: ProcessStatistics | None = None
 
@@ -368,6 +371,38 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
 
         return export_run(self._host.node.journal, run_id, redact=redact, artifacts=artifacts)
 
+    # What is kept
+
+    async def delete(self, run_id: str) -> None:
+        """Delete an ended run for good: its journal, its large outputs, and what else is only its own.
+
+        When the call returns it is gone from the store. Its id, or idempotency key, may then begin a run anew.
+
+        Raises:
+            RunNotFound: There is no such run.
+            RunNotEnded: It has not ended. Nothing was deleted.
+        """
+        await delete_run(self._host.node, run_id)
+
+    async def prune(self, *, before: float | datetime, dry_run: bool = False) -> int:
+        """Delete all runs that ended before a time, oldest first, and return how many.
+
+        Runs that have not ended stay, however old. They go some hundred at a time, so that other runs are not held
+        up; if the call is cancelled, some are gone and the others are whole.
+
+        Args:
+            before: Seconds since 1970, or a datetime with a time zone.
+            dry_run: Delete nothing, only count.
+
+        Raises:
+            InvalidValue: *before* is no time.
+        """
+        return await prune_runs(self._host.node, before, dry_run=dry_run)
+
+    async def totals(self) -> RunTotals:
+        """Return what all runs of the store come to: by state, errors by kind, turns, tokens, calls."""
+        return await totals_of(self._host.node.journal)
+
     async def statistics(self) -> RuntimeStatistics:
         """Return how the runtime is doing."""
         node = self._host.node
@@ -379,6 +414,7 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
             store_failing=node.store_failed_since is not None,
             store=await node.journal.statistics(),
             actors=self.actors.statistics(),
+            totals=await totals_of(node.journal),
             observers=node.hub.statistics(),
             processes=None if node.process_statistics is None else node.process_statistics(),
         )

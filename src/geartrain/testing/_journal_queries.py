@@ -174,6 +174,29 @@ class QueryConformance:
         assert found.durability
         assert found.bytes > 0
 
+    async def test_statistics_add_up_the_counters_that_are_asked_for(self, journal: Journal) -> None:
+        """Of all runs, also where some have none; and say when one was moved last, and how many are set apart."""
+        assert (await journal.statistics(sums=["turns"])).sums == {"turns": 0}
+        assert (await journal.statistics()).updated_at is None
+        epoch = await epoch_of(journal)
+        for number, counters in enumerate(
+            ({"turns": 2, "seconds": 0.5, "error": "late"}, {"turns": 3, "error": "late"}, {"error": "lost"}, {})
+        ):
+            head = a_head(counters=counters, updated_at=START + number)
+            await journal.append(an_entry(f"r{number}", epoch, head=head))
+        await journal.mark("r1", "odd", now=START)
+
+        found = await journal.statistics(sums=["turns", "seconds", "none"], tallies=["error", "turns"])
+        plain = await journal.statistics()
+
+        assert dict(found.sums) == {"turns": 5, "seconds": 0.5, "none": 0}
+        assert {name: dict(tally) for name, tally in found.tallies.items()} == {
+            "error": {"late": 2, "lost": 1},
+            "turns": {},
+        }
+        assert (found.updated_at, found.marked) == (START + 3, 1)
+        assert (dict(plain.sums), dict(plain.tallies)) == ({}, {})
+
     # Claims
 
     async def test_a_claim_is_refused_while_another_owners_is_in_force(self, journal: Journal) -> None:

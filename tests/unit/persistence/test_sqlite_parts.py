@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geartrain.persistence import RunCorrupt, StoreUnusable
-from geartrain.persistence.sqlite import _reads
+from geartrain.persistence.sqlite import _census, _reads
 from geartrain.persistence.sqlite._file import check_version, has_reset_race
 from geartrain.persistence.sqlite._journal import durability
 from geartrain.persistence.sqlite._rows import event_of, event_row
@@ -116,3 +116,20 @@ def test_a_listing_walks_its_index_and_sorts_nothing() -> None:
 
     assert "runs USING INDEX runs_created" in plan
     assert "TEMP B-TREE" not in plan
+
+
+@pytest.mark.parametrize("damage", ["{", "[1]", "7"])
+def test_runs_are_counted_although_the_counters_of_one_are_damaged(damage: str) -> None:
+    connection = sqlite3.connect(":memory:")
+    for statement in statements(MIGRATIONS[0]):
+        connection.execute(statement)
+    for number, counters in enumerate(('{"turns":2,"error":"late"}', damage, "", '{"turns":3}')):
+        connection.execute(
+            "INSERT INTO runs VALUES (?, ?, NULL, NULL, 0, 1, 'DONE', 'a', 0, 1, NULL, ?, '', ?, '', 0, 0)",
+            (f"r{number}", number, number, counters),
+        )
+
+    found = _census.census(connection, sums=["turns"], tallies=["error"])
+
+    assert (found.by_state, found.updated_at, found.marked) == ({"DONE": 4}, 3.0, 0)
+    assert (found.totals.sums, found.totals.tallies) == ({"turns": 5}, {"error": {"late": 1}})

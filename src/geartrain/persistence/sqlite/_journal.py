@@ -33,7 +33,7 @@ from geartrain.persistence._protocol import (
     StoredEvent,
     StoreStatistics,
 )
-from geartrain.persistence.sqlite import _reads, _writes
+from geartrain.persistence.sqlite import _census, _reads, _writes
 from geartrain.persistence.sqlite._batch import CommitFailed, settle, transact, write_batch
 from geartrain.persistence.sqlite._file import (
     connect_reader,
@@ -348,15 +348,19 @@ class SqliteJournal:
         """Return the spec stored under *digest*, or None; what fails its checksum is not there."""
         return await self._of_many("spec", partial(_reads.blob, table="specs", digest=digest))
 
-    async def statistics(self) -> StoreStatistics:
-        """Return how the store is doing."""
-        by_state = await self._of_many("statistics", _reads.runs_by_state)
+    async def statistics(self, *, sums: Sequence[str] = (), tallies: Sequence[str] = ()) -> StoreStatistics:
+        """Return how the store is doing; see `Journal.statistics`."""
+        census = await self._of_many("statistics", partial(_census.census, sums=sums, tallies=tallies))
         committer = self._committer
         return StoreStatistics(
             kind="sqlite",
-            runs=sum(by_state.values()),
-            runs_by_state=by_state,
+            runs=sum(census.by_state.values()),
+            runs_by_state=census.by_state,
             bytes=sum(_size(self._path + suffix) for suffix in ("", "-wal")),
+            updated_at=census.updated_at,
+            marked=census.marked,
+            sums=census.totals.sums,
+            tallies=census.totals.tallies,
             appends=committer.appends,
             batches=committer.batches,
             batch_entries_peak=committer.batch_entries_peak,

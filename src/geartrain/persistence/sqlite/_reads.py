@@ -230,8 +230,3 @@ def blob(connection: sqlite3.Connection, table: str, digest: str) -> bytes | Non
     """Return the bytes stored in *table* under *digest*, or None; what fails its checksum is not there."""
     row = connection.execute(f"SELECT checksum, body FROM {table} WHERE digest = ?", (digest,)).fetchone()  # noqa: S608 - ours
     return row[1] if row is not None and intact((digest,), *row) else None
-
-
-def runs_by_state(connection: sqlite3.Connection) -> dict[str, int]:
-    """Return how many runs there are in each state."""
-    return dict(connection.execute("SELECT state, count(*) FROM runs GROUP BY state"))

@@ -1,0 +1,69 @@
+"""Which runs a store keeps: deleting ended ones, one by one or by age."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from typing import Any, Final
+
+from geartrain.errors import InvalidValue, RunNotFound
+from geartrain.machine import ENDED
+from geartrain.persistence import Journal
+from geartrain.runtime._node import Node
+
+# So many go in one transaction; between two, appends of other runs have their turn.
+_AT_ONCE: Final = 200
+_PAGE: Final = 1_000
+
+
+async def delete_run(node: Node, run_id: str) -> None:
+    """Delete an ended run; see `Runtime.delete`."""
+    if not await node.journal.delete(run_id):
+        raise RunNotFound(run_id)
+    _forget(node, run_id)
+
+
+async def prune_runs(node: Node, before: float | datetime, *, dry_run: bool) -> int:
+    """Delete runs that ended before a time; see `Runtime.prune`."""
+    time = checked_time(before)
+    if dry_run:
+        return await count_ended(node.journal, time)
+    gone = 0
+    while count := await node.journal.prune(before=time, limit=_AT_ONCE):
+        gone += count
+    for run_id, actor in list(node.actors.items()):
+        if actor.run.state in ENDED and actor.run.updated_at < time:
+            _forget(node, run_id)
+    return gone
+
+
+def _forget(node: Node, run_id: str) -> None:
+    node.apart.pop(run_id, None)
+    actor = node.actors.get(run_id)
+    if actor is not None and actor.run.state in ENDED:
+        actor.drop(RunNotFound(run_id))
+
+
+async def count_ended(journal: Journal, before: float) -> int:
+    """Return how many runs ended before that time."""
+    count = 0
+    after: tuple[float, str] | None = None
+    while rows := await journal.list(after=after, limit=_PAGE, states=sorted(ENDED)):
+        count += sum(row.head.ended and row.head.updated_at < before for row in rows)
+        after = (rows[-1].head.created_at, rows[-1].run_id)
+    return count
+
+
+def checked_time(before: Any) -> float:
+    """Return a time in seconds since 1970.
+
+    Raises:
+        InvalidValue: It is none.
+    """
+    if isinstance(before, datetime):
+        if before.tzinfo is None:
+            raise InvalidValue("before", "a datetime with a time zone", before)
+        return before.timestamp()
+    if isinstance(before, bool) or not isinstance(before, int | float) or not math.isfinite(before):
+        raise InvalidValue("before", "seconds since 1970, or a datetime with a time zone", before)
+    return float(before)
