@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from contextvars import Context
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Literal
+from typing import Final, Literal
 
 from geartrain.actors._actor import Actor, ActorFailure, ActorState, Overflow, check_actor
 from geartrain.actors._dead_letters import DeadLetter, DeadLetters, DeadLetterStatistics
@@ -20,9 +20,10 @@ from geartrain.actors._intake import Intake
 from geartrain.actors._life import ActorLife, ActorOwner
 from geartrain.actors._ref import ActorRef
 from geartrain.clock import Clock, SystemClock
-from geartrain.errors import InvalidValue
+from geartrain.errors import InvalidValue, UsageError
 from geartrain.limits import Limits
 
+_NAME_LENGTH_MAX: Final = 200
 OnFailure = Callable[[ActorFailure], None]
 
 
@@ -68,7 +69,10 @@ class ActorGroup(AbstractAsyncContextManager["ActorGroup"]):
         on_dead_letter: Callable[[DeadLetter], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        loop = asyncio.get_running_loop()
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise UsageError("a group of actors lives in a running asyncio event loop; make it there") from None
         limits = limits or Limits()
         self._limits = limits
         self._lives: dict[str, ActorLife] = {}
@@ -135,7 +139,9 @@ class ActorGroup(AbstractAsyncContextManager["ActorGroup"]):
         name = self._new_name(actor) if name is None else name
         if self._closed:
             raise GroupClosed(name)
-        if not name or name in self._lives:
+        if not isinstance(name, str) or not name or len(name) > _NAME_LENGTH_MAX or not name.isprintable():
+            raise InvalidValue("name", f"1 to {_NAME_LENGTH_MAX} printable characters", name)
+        if name in self._lives:
             raise InvalidValue("name", "one that no living actor of the group has", name)
         if len(self._lives) >= self._limits.actors:
             raise TooManyActors(self._limits.actors)

@@ -41,12 +41,11 @@ from geartrain.actors._patience import Patience
 from geartrain.actors._ref import ActorRef
 from geartrain.mailbox import Lane
 
-# What share of the grace is left when work that has not ended is first cancelled, and when it is given up: the message
-# in hand, then `stopping`.
+# After what share of the grace work that has not ended is first cancelled, and when it is given up: the message in
+# hand, then `stopping`, which may take the rest.
 _MESSAGE_CANCELLED: Final = 0.5
-_MESSAGE_GIVEN_UP: Final = 0.25
-_STOPPING_CANCELLED: Final = 0.1
-
+_MESSAGE_GIVEN_UP: Final = 0.75
+_STOPPING_CANCELLED: Final = 0.9
 
 # A Ctrl-C is meant for the process; any other BaseException of a stranger's is a failure of that stranger.
 _PASSED_ON: Final = (Exception, asyncio.CancelledError, KeyboardInterrupt)
@@ -75,7 +74,7 @@ class ActorLife(Intake):
         "_abandoned",
         "_actor",
         "_cleaning",
-        "_deadline",
+        "_ending_since",
         "_failure",
         "_failures",
         "_grace",
@@ -96,7 +95,7 @@ class ActorLife(Intake):
         self.ref = ActorRef(self)
         self._owner = owner
         self._grace = home.limits.grace_seconds
-        self._deadline = 0.0
+        self._ending_since = 0.0
         self._failure: ActorFailure | None = None
         self._untold: ActorFailure | None = None
         self._handled = self._failures = 0
@@ -132,7 +131,7 @@ class ActorLife(Intake):
             return
         if grace_seconds is not None:
             self._grace = grace_seconds
-        self._deadline = self._home.loop.time() + self._grace
+        self._ending_since = self._home.loop.time()
         self._reason = reason
         self._move(ActorState.STOPPING)
         for envelope in self._cell.close(reason):
@@ -265,7 +264,7 @@ class ActorLife(Intake):
         )
         self._lose(envelope, WhyDead.FAILED, _failed_error(self.name, error))
         if self._state is not ActorState.STOPPING:
-            self._deadline = self._home.loop.time() + self._grace
+            self._ending_since = self._home.loop.time()
             self._move(ActorState.FAILED)
         self._wind_up()
 
@@ -300,8 +299,7 @@ class ActorLife(Intake):
                 if task is not None:
                     self._task, self._since = task, self._home.loop.time()
                     task.add_done_callback(self._cleaned_up, context=Context())
-                    cancel_at = self._deadline - _STOPPING_CANCELLED * self._grace
-                    Patience(task, finish_at=cancel_at, give_up_at=self._deadline, on_given_up=self._give_up)
+                    self._hurry(task, _STOPPING_CANCELLED, 1.0)
                     return
         except KeyboardInterrupt:
             raise
@@ -333,11 +331,16 @@ class ActorLife(Intake):
         if self._state is ActorState.STOPPING:
             self._end()
 
-    def _hurry(self, task: asyncio.Task[None]) -> None:
+    def _hurry(
+        self,
+        task: asyncio.Task[None],
+        cancel_share: float = _MESSAGE_CANCELLED,
+        give_up_share: float = _MESSAGE_GIVEN_UP,
+    ) -> None:
         Patience(
             task,
-            finish_at=self._deadline - _MESSAGE_CANCELLED * self._grace,
-            give_up_at=self._deadline - _MESSAGE_GIVEN_UP * self._grace,
+            finish_at=self._ending_since + cancel_share * self._grace,
+            give_up_at=self._ending_since + give_up_share * self._grace,
             on_given_up=self._give_up,
         )
 

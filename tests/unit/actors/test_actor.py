@@ -12,6 +12,7 @@ from actor_world import Doer, Failures, Waiter, group_of
 from geartrain.actors import (
     Actor,
     ActorElsewhere,
+    ActorFailed,
     ActorGroup,
     ActorState,
     ActorStopped,
@@ -20,7 +21,7 @@ from geartrain.actors import (
     NotSpawned,
     TooManyActors,
 )
-from geartrain.errors import InvalidValue, MailboxFull, TimedOut
+from geartrain.errors import InvalidValue, MailboxFull, TimedOut, UsageError
 from geartrain.testing import settle
 
 
@@ -279,7 +280,17 @@ async def test_an_instance_lives_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"name": ""}, {"capacity": 0}, {"overflow": "drop_newest"}, {"capacity": -1}, {"overflow": None}]
+    "wrong",
+    [
+        {"name": ""},
+        {"name": "two\nlines"},
+        {"name": "n" * 201},
+        {"name": 7},
+        {"capacity": 0},
+        {"overflow": "drop_newest"},
+        {"capacity": -1},
+        {"overflow": None},
+    ],
 )
 async def test_wrong_settings_are_refused_and_nothing_is_spawned(wrong: dict[str, Any]) -> None:
     async with group_of() as group:
@@ -409,6 +420,32 @@ async def test_a_message_from_a_thread_that_finds_no_room_is_a_dead_letter() -> 
             ("gone", "stopped"),
         ]
         assert full.statistics().handled == 1
+
+
+def test_a_group_outside_of_an_event_loop_is_refused() -> None:
+    with pytest.raises(UsageError, match="lives in a running asyncio event loop"):
+        ActorGroup()
+
+
+@pytest.mark.parametrize("kind", [Doer, Waiter])
+def test_a_ctrl_c_within_an_actor_is_the_process_s_own(kind: type[Doer]) -> None:
+    async def main() -> None:
+        async with group_of() as group:
+            group.spawn(kind()).send_nowait(("raise", KeyboardInterrupt()))
+            await asyncio.sleep(10)
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(main())
+
+
+async def test_a_receive_that_only_calls_that_of_the_class_above_fails() -> None:
+    class Forgetful(Actor):
+        def receive(self, message: Any) -> Any:
+            return super().receive(message)
+
+    async with group_of() as group:
+        with pytest.raises(ActorFailed, match="NotImplementedError"):
+            await group.spawn(Forgetful()).ask(1, 1)
 
 
 def test_a_thread_is_told_that_the_loop_is_closed() -> None:

@@ -627,6 +627,16 @@ async def test_an_owner_may_give_a_stop_a_grace_of_its_own() -> None:
         assert asyncio.get_running_loop().time() == pytest.approx(0.5)
 
 
+async def test_a_grace_may_be_endless() -> None:
+    async with group_of(grace_seconds=float("inf")) as group:
+        ref = group.spawn(Tidy())
+        asker = asyncio.create_task(ref.ask(("sleep", 1_000_000), 2_000_000))
+        await settle()
+        ref.stop()
+
+        assert await asker == "slept"
+
+
 async def test_a_restarted_actor_that_cannot_start_fails_again() -> None:
     class Unlucky(Doer):
         def started(self) -> None:

@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 
 from geartrain.actors import (
     ActorFailed,
+    ActorFailure,
     ActorGroup,
+    ActorLife,
+    ActorState,
     ActorStopped,
     DeadLetter,
     MessageNotHandled,
@@ -211,6 +214,22 @@ async def test_a_listener_of_dead_letters_that_raises_stops_nothing() -> None:
     assert [str(error) for error in reported] == ["deaf"] * 3
 
 
+class Again:
+    """An owner that restarts what fails; all instances share what they have handled."""
+
+    def __init__(self, first: Doer) -> None:
+        self._first = first
+
+    def failed(self, life: ActorLife, failure: ActorFailure) -> None:
+        if life.state is ActorState.FAILED:
+            actor = type(self._first)()
+            actor.handled = self._first.handled
+            life.restart(actor)
+
+    def stopped(self, life: ActorLife) -> None:
+        pass
+
+
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["send", "send_nowait", "ask", "expire", "fail", "sleep", "cancel", "tick", "time"]),
@@ -220,13 +239,14 @@ STEPS = st.lists(
 )
 
 
-@given(STEPS, st.sampled_from(Overflow), st.integers(1, 3), st.sampled_from([Doer, Waiter]))
+@given(STEPS, st.sampled_from(Overflow), st.integers(1, 3), st.sampled_from([Doer, Waiter]), st.booleans())
 async def test_whatever_happens_each_message_is_handled_or_told_or_a_dead_letter(
-    steps: list[tuple[str, int]], overflow: Overflow, capacity: int, kind: type[Doer]
+    steps: list[tuple[str, int]], overflow: Overflow, capacity: int, kind: type[Doer], restarted: bool
 ) -> None:
     async with group_of() as group:
         actor = kind()
-        ref = group.spawn(actor, capacity=capacity, overflow=overflow)
+        owner = Again(actor) if restarted else group._owner
+        ref = group.begin(actor, owner=owner, capacity=capacity, overflow=overflow).ref
         senders: dict[asyncio.Task[Any], Any] = {}
         accepted: list[Any] = []
         for number, (what, which) in enumerate(steps):
