@@ -75,6 +75,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     task_calls_at_once: int = 1_000
     thread_calls_at_once: int = 32
     process_calls_at_once: int = 4
+    process_idle_seconds: float = 300.0
     calls_at_once_per_run: int = 8
     appends_waiting: int = 100_000
     batch_entries: int = 512

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import mmap
 import os
 import re
 import signal
@@ -103,6 +104,13 @@ def sleep_for_ever() -> None:
     """Sleep until ended."""
     while True:
         time.sleep(1000)
+
+
+@tool(read_only=True, isolation="process")
+def reserve(size: int) -> str:
+    """Reserve address space that is never used, as other languages' runtimes do."""
+    mapped = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ)
+    return f"reserved {len(mapped)}"
 
 
 # Each does one thing that a tool must not do. What a call of it comes to is in the table of its test.

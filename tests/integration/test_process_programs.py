@@ -59,6 +59,13 @@ def running(*command: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
+def alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def until(condition: Callable[[], Any], seconds: float = 20.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
@@ -96,7 +103,7 @@ def test_workers_and_what_they_have_started_end_with_a_program_that_is_killed(tm
         until(lambda: len(os.listdir(tmp_path)) == 2)
         below = [child.pid for child in psutil.Process(program.pid).children(recursive=True)]
         program.kill()
-        until(lambda: not any(psutil.pid_exists(pid) for pid in below))
+        until(lambda: not any(alive(pid) for pid in below))
 
     assert len(below) == 3  # the warden, the worker, and what that has started
     assert {int(name) for name in os.listdir(tmp_path)} < set(below)

@@ -46,6 +46,14 @@ def processes_below() -> list[int]:
     return [child.pid for child in psutil.Process().children(recursive=True)]
 
 
+def alive(pid: int) -> bool:
+    """Whether that process runs; one that nobody has taken note of yet does not."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 async def until(condition: Callable[[], Any], seconds: float = 15.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
@@ -91,7 +99,18 @@ async def test_a_write_whose_worker_has_ended_is_in_doubt_and_waits_for_a_person
     assert end.answer == "done"
 
 
-async def test_a_call_that_is_out_of_time_ends_with_all_it_has_started(tmp_path: Path) -> None:
+async def test_an_idempotent_write_whose_worker_has_ended_runs_again(tmp_path: Path) -> None:
+    agent = an_agent(process_tools.crash_at_first, arguments=arguments(path=str(tmp_path / "tried")))
+
+    async with a_runtime(agent) as runtime:
+        run = await runtime.start(agent, "go")
+        await run.wait_ended()
+        results = await results_of(run)
+
+    assert results == [(ResultStatus.OK, "done at last")]
+
+
+async def test_a_run_that_is_cancelled_ends_with_all_that_its_call_has_started(tmp_path: Path) -> None:
     folder = str(tmp_path)
     hanging = tool(name="hang", isolation="process", read_only=True)(process_tools.hang_with_children.function)
     agent = an_agent(hanging, arguments=arguments(folder=folder))
@@ -102,7 +121,7 @@ async def test_a_call_that_is_out_of_time_ends_with_all_it_has_started(tmp_path:
         ids = [int(name) for name in os.listdir(folder)]
         await run.cancel("enough")
         end = await run.wait_ended()
-        await until(lambda: not any(psutil.pid_exists(pid) for pid in ids))
+        await until(lambda: not any(alive(pid) for pid in ids))
 
     assert end.state == "CANCELLED"
 
@@ -113,9 +132,8 @@ async def test_closing_a_runtime_leaves_no_process_behind() -> None:
     async with a_runtime(*agents) as runtime:
         done, _ = [await runtime.start(agent, "go") for agent in reversed(agents)]
         await done.wait_ended()
-        at_work = processes_below()
+        await until(lambda: len(processes_below()) == 4)  # two workers and their wardens
 
-    assert len(at_work) == 4  # two workers and their wardens
     assert processes_below() == []
 
 

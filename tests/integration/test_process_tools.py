@@ -326,3 +326,25 @@ async def test_an_interpreter_that_cannot_start_says_why(monkeypatch: pytest.Mon
 
     assert outcome.status is ResultStatus.NOT_STARTED
     assert outcome.text.endswith("could not be started; it last wrote: no such library")
+
+
+async def test_memory_that_is_only_reserved_counts_for_nothing() -> None:
+    async with world() as here:
+        outcome = await here.run(process_tools.reserve, size=64 << 30)
+
+    assert outcome.text == f"reserved {64 << 30}"
+
+
+async def test_a_limit_may_be_infinite() -> None:
+    async with world(Limits(process_cpu_seconds=float("inf"), process_memory_bytes=1 << 62)) as here:
+        outcome = await here.run(process_tools.add, a=1, b=2)
+
+    assert outcome.text == "3"
+
+
+async def test_a_worker_that_has_had_nothing_to_do_for_long_leaves() -> None:
+    async with world(Limits(process_idle_seconds=0.05)) as here:
+        await here.run(process_tools.add, a=1, b=2)
+        await until(lambda: here.pool.statistics().processes == 0)
+
+        assert (await here.run(process_tools.add, a=1, b=3)).text == "4"

@@ -278,7 +278,7 @@ class Host:
         with anyio.CancelScope(shield=True), anyio.move_on_after(2 * node.limits.grace_seconds + 30.0, shield=True):
             if node.close_executor is not None:
                 # While the store is still ours: nothing of a write may run on when somebody else recovers it.
-                await node.close_executor(min(1.0, node.limits.grace_seconds))
+                await node.close_executor(max(1.0, node.limits.grace_seconds))
             await self.actors.aclose()  # last of all: what the runs still do may need them
             await node.hub.aclose(min(1.0, node.limits.grace_seconds))
             try:

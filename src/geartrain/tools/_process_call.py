@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Literal
@@ -144,9 +145,12 @@ class _Use:
         traced = partial(_trace, context)
         try:
             answer = await worker.call(call, on_traced=traced, on_returned=returned)
-        except BaseException:
+        except BaseException as error:
             worker.gone.add_done_callback(lambda _: self._over())
             worker.kill()
+            if isinstance(error, WorkerEnded):
+                # What it has started may still be at work; another try must not run beside it.
+                await asyncio.wait([worker.gone])
             raise
         if isinstance(answer, Answered | Verified) and answer.reusable and not worker.ending:
             self._processes.give_back(worker)

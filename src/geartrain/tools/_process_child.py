@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
-import math
 import os
 import resource
 import runpy
@@ -17,18 +16,17 @@ import socket
 import sys
 import threading
 import types
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from geartrain.limits import Limits
 from geartrain.tools import _loading
 from geartrain.tools._clean import error_text
 from geartrain.tools._context import ToolContext
 from geartrain.tools._invoke import prepared, run_plain
 from geartrain.tools._process_frames import (
     LENGTH,
+    TRACE_NAME_MAX,
     Answered,
     Call,
     FromWorker,
@@ -43,6 +41,7 @@ from geartrain.tools._process_frames import (
     frame,
     trace_payload,
 )
+from geartrain.tools._process_room import Room
 from geartrain.tools._tool import Tool, tool
 from geartrain.tools._verify import Done, NotDone, Unknown, verify_here
 
@@ -159,7 +158,7 @@ def _answer(call: Call, tools: _Tools, link: _Link) -> Answered | Verified:
         emit=partial(_emit, link, call.number),
     )
     arguments = made.decode(call.arguments)
-    room = _Room(call.limits)
+    room = Room(call.limits)
     if call.mode == "verify":
         with room.limited():
             found = verify_here(made, arguments, context, call.limits)
@@ -179,77 +178,11 @@ def _verified(number: int, found: Done | NotDone | Unknown, *, reusable: bool) -
             return Verified(number, "unknown", reason, reusable)
 
 
-def _limited(room: _Room, call: Callable[[], Any]) -> Any:
+def _limited(room: Room, call: Callable[[], Any]) -> Any:
     with room.limited():
         value = call()
         return asyncio.run(value) if inspect.iscoroutine(value) else value
 
 
 def _emit(link: _Link, number: int, name: str, payload: Mapping[str, Any]) -> None:
-    link.send(Traced(number, str(name), trace_payload(payload)))
-
-
-class _Room:
-    """What a call may use of this process, and whether it has left anything behind."""
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._threads = threading.active_count()
-        self._size = _address_space()
-        self._place = _place()
-        self._changed = False
-
-    @contextmanager
-    def limited(self) -> Iterator[None]:
-        """Bound memory and processor time: beyond, there is a `MemoryError` or the end of this process."""
-        limits = self._limits
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        cpu = math.ceil(used.ru_utime + used.ru_stime + limits.process_cpu_seconds) + 1
-        self._set(resource.RLIMIT_CPU, cpu)
-        if self._size:
-            self._set(resource.RLIMIT_AS, self._size + limits.process_memory_bytes)
-        try:
-            yield
-        except MemoryError as error:
-            if not error.args:
-                error.args = (f"a call may use {limits.process_memory_bytes:,} bytes",)
-            raise
-        finally:
-            self._set(resource.RLIMIT_CPU, resource.RLIM_INFINITY)
-            self._set(resource.RLIMIT_AS, resource.RLIM_INFINITY)
-
-    def _set(self, kind: int, value: int) -> None:
-        hard = resource.getrlimit(kind)[1]
-        soft = (
-            value if hard == resource.RLIM_INFINITY else hard if value == resource.RLIM_INFINITY else min(value, hard)
-        )
-        try:
-            resource.setrlimit(kind, (soft, hard))
-        except (ValueError, OSError):  # a tool has set it
-            self._changed = True
-
-    def is_as_before(self) -> bool:
-        """Whether another call can run here as if this one had not: nothing that can be seen is left of it."""
-        if self._changed or threading.active_count() > self._threads or _place() != self._place:
-            return False
-        if _address_space() - self._size > self._limits.process_memory_bytes // 4:
-            return False
-        try:
-            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:
-            return True
-        return False
-
-
-def _place() -> tuple[str, dict[str, str]]:
-    """Return the current folder and the environment."""
-    try:
-        return os.getcwd(), dict(os.environ)
-    except OSError:  # the folder was deleted
-        return "", dict(os.environ)
-
-
-def _address_space() -> int:
-    with suppress(OSError), open("/proc/self/statm", "rb") as file:
-        return int(file.read().split()[0]) * resource.getpagesize()
-    return 0
+    link.send(Traced(number, str(name)[:TRACE_NAME_MAX], trace_payload(payload)))

@@ -19,6 +19,7 @@ from geartrain.tools._clean import Outcome
 
 LENGTH: Final = struct.Struct(">I")
 TRACE_BYTES: Final = 64 * 1024
+TRACE_NAME_MAX: Final = 200
 
 
 class Target(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Worker processes: started on demand, used again, never more of them than the limit."""
+"""Worker processes: started on demand, used again, ended when idle for long, never more of them than the limit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ProcessPool:
         self._limits = limits
         self._capacity = limits.process_calls_at_once
         self._workers: set[Worker] = set()
-        self._idle: OrderedDict[Worker, None] = OrderedDict()
+        self._idle: OrderedDict[Worker, asyncio.TimerHandle] = OrderedDict()
         self._waiting: OrderedDict[asyncio.Future[None], None] = OrderedDict()
         self._number = 0
         self._peak = 0
@@ -65,7 +65,7 @@ class ProcessPool:
             if idle:
                 known = [worker for worker in idle if target in worker.prepared]
                 worker = (known or idle)[-1]
-                del self._idle[worker]
+                self._idle.pop(worker).cancel()
                 return worker
             if len(self._workers) < self._capacity:
                 return self._new()
@@ -96,12 +96,15 @@ class ProcessPool:
         if self._closed:
             worker.quit()
         elif not worker.ending:
-            self._idle[worker] = None
+            seconds = self._limits.process_idle_seconds
+            self._idle[worker] = asyncio.get_running_loop().call_later(seconds, worker.quit)
             self._make_room()
 
     def _gone(self, worker: Worker) -> None:
         self._workers.discard(worker)
-        self._idle.pop(worker, None)
+        timer = self._idle.pop(worker, None)
+        if timer is not None:
+            timer.cancel()
         self._make_room()
 
     def _make_room(self) -> None:
@@ -118,6 +121,7 @@ class ProcessPool:
                 room.set_result(None)
         for worker in list(self._workers):
             if worker in self._idle:
+                self._idle[worker].cancel()
                 worker.quit()
             elif not worker.ending:
                 worker.kill()

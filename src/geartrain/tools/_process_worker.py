@@ -23,6 +23,7 @@ from geartrain.limits import Limits
 from geartrain.tools._clean import cleaned
 from geartrain.tools._errors import ProcessesUnavailable, WorkerEnded
 from geartrain.tools._process_frames import (
+    TRACE_BYTES,
     Answer,
     Answered,
     Call,
@@ -68,7 +69,7 @@ class Worker:
         self._asked: asyncio.Future[Answer] | None = None
         self._on_traced: Callable[[Traced], None] | None = None
         self._on_returned: Callable[[], None] | None = None
-        self._frames = Frames(limits.result_stored_bytes + 8 * limits.result_context_bytes + READ_BYTES)
+        self._frames = Frames(limits.result_stored_bytes + limits.result_context_bytes + 2 * TRACE_BYTES)
         self._unsent = b""
         self._reports = bytearray()
         self._why = ""
