@@ -55,6 +55,12 @@ def test_the_front_door_shows_exactly_what_was_promised() -> None:
     assert sorted(getattr(geartrain, "__all__", [])) == sorted(FRONT_DOOR_NAMES)
 
 
+def test_every_name_of_the_front_door_is_found_in_its_room() -> None:
+    # They are loaded when used, so a name may be promised in one place and forgotten in the other.
+    assert [name for name in FRONT_DOOR_NAMES if not hasattr(geartrain, name)] == []
+    assert set(FRONT_DOOR_NAMES) <= set(dir(geartrain))
+
+
 def test_every_package_says_what_it_exports() -> None:
     packages = {module.name: exports(module) for module in modules() if module.is_package and module.name}
 

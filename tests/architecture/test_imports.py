@@ -155,11 +155,21 @@ def test_no_import_in_one_package_runs_in_a_circle_when_first_loaded() -> None:
 
 
 def test_importing_geartrain_is_light() -> None:
-    code = "import geartrain, sys; print(*sys.modules)"
+    code = "import sys; from geartrain import *; print(*sys.modules)"
 
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
 
     assert {"aiosqlite", "sqlite3", "structlog", "typer", "rich", "pytest", "hypothesis"}.isdisjoint(loaded)
+
+
+def test_a_worker_process_loads_no_more_than_the_room_of_tools() -> None:
+    code = "import sys, geartrain.tools._process_child; from geartrain import tool; print(*sys.modules)"
+
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+
+    rooms = {name.split(".")[1] for name in loaded if name.startswith("geartrain.")}
+    assert rooms & {"runtime", "models", "persistence", "actors", "mailbox", "cli"} == set()
+    assert {"anyio", "aiosqlite", "structlog", "typer", "rich"}.isdisjoint(loaded)
 
 
 @pytest.mark.parametrize(
