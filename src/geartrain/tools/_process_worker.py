@@ -48,6 +48,7 @@ QUIT_SECONDS: Final = 1.0
 END_SECONDS: Final = 3.0
 WORDS_MAX: Final = 500
 _REPORT: Final = b"geartrain: "
+_CLOSED: Final = "closed the connection to the runtime"
 
 
 class Worker:
@@ -193,7 +194,7 @@ class Worker:
             return
         if not data:
             self._loop.remove_reader(self._channel)
-            self._broken("closed the connection to the runtime")
+            self._broken(_CLOSED)
             return
         self._take(data)
 
@@ -259,7 +260,7 @@ class Worker:
             self.force()
             heard = bytes(self._reports)
             if self._pid:
-                self._ended(self._why or "lost its warden", b"")
+                self._ended(self._why if self._why not in ("", _CLOSED) else "lost its warden", b"")
             else:
                 self._ended("could not be started", heard)
 
