@@ -69,6 +69,17 @@ class RunExists(UsageError):
 
 
 @dataclass(eq=False)
+class RunStillGoing(UsageError):
+    """A run cannot be continued by another one before it has ended. Nothing was started."""
+
+    run_id: str
+    state: str
+
+    def __str__(self) -> str:
+        return f"continue run {self.run_id!r}: it is in {self.state}; send it your words, or wait for its end"
+
+
+@dataclass(eq=False)
 class EventRefused(UsageError):
     """An event cannot move the run in its present state. Nothing was stored."""
 

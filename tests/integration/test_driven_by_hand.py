@@ -218,3 +218,31 @@ def test_watching_what_is_not_there_says_so(hand: World, tmp_path: Path) -> None
     done = hand.run("watch", "r-none")
 
     assert (done.returncode, "r-none" in done.stderr) == (2, True)
+
+
+def test_a_conversation_goes_on_from_the_command_line(hand: World) -> None:
+    first = started(hand, "by-hand")["id"]
+    early = hand.run("run", "and?", "--continue", first)
+    assert (early.returncode, "wait for its end" in early.stderr) == (2, True)
+    assert hand.run("reply", first, "It is red.").returncode == 0
+
+    second = hand.run("run", "and?", "--continue", first, "--json", cwd=hand.elsewhere, GEARTRAIN_STORE=str(hand.store))
+    assert second.returncode == 2
+    second = hand.run("run", "and?", "--continue", first, "--json")
+    run = json.loads(second.stdout)
+
+    assert (second.returncode, run["agent"], run["continues"]) == (3, "by-hand", first)
+    assert hand.run("reply", run["id"], "Also blue.").stdout == "Also blue.\n"
+    shown = hand.run("show", run["id"], "--full").stdout
+    assert f"continues  {first}" in shown
+    assert "It is red." in shown
+
+
+def test_a_question_about_a_folder_goes_on_in_that_folder(world: World) -> None:  # noqa: F811
+    first = world.run("run", "How is the train tested?", "--json", "--by", "ann")
+    run = json.loads(first.stdout)
+
+    second = world.run("run", "How many gears?", "--continue", run["id"], "--json", cwd=world.elsewhere)
+
+    assert (second.returncode, json.loads(second.stdout)["context"]) == (0, run["context"])
+    assert len(world.runs()) == 2

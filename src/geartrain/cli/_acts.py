@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -52,10 +52,11 @@ class Request:
 
     question: str
     agent: str | None = None
-    root: Path
+    root: Path | None
     write: str | None = None
     model: str | None = None
     max_turns: int | None = None
+    continues: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,27 +73,43 @@ async def start(setting: Setting, request: Request) -> int:
     """Start a run and drive it to rest; return the exit code."""
     if not request.question.strip():
         raise OptionInvalid("QUESTION", "must not be blank")
-    context: dict[str, str] = {"root": _root(request.root)}
+    before = await find(setting, request.continues) if request.continues is not None else None
+    context: dict[str, Any] = _context(request, before)
     if request.write is not None:
         context["write"] = _write(request.write, context["root"])
-    cast = cast_of(setting.app, setting.folder, model=request.model)
-    agent = cast.for_new_run(request.agent)
+    cast = cast_of(setting.app, setting.folder, model=request.model, recorded=before.spec if before else None)
+    agent = cast.for_new_run(request.agent or (before.snapshot.agent if before else None))
     if request.model is not None and agent.name in cast.own:
         raise OptionInvalid("--model", f"agent {agent.name!r} brings its own model")
     budget = agent.budget
     if request.max_turns is not None:
         budget = msgspec.structs.replace(budget, max_turns=request.max_turns)
-    place = store_to_run_in(setting.store, setting.folder)
+    place = before.place if before is not None else store_to_run_in(setting.store, setting.folder)
     run_id = RandomIds().mint("r")
 
     async def act(runtime: Runtime) -> None:
         setting.index.note(place.path)  # not before: only now is it known to be a store
         setting.screen.tell(f"run {run_id}", "bold")
         await runtime.start(
-            agent, request.question, run_id=run_id, budget=budget, principal=setting.by, context=context
+            agent,
+            request.question,
+            run_id=run_id,
+            budget=budget,
+            continues=before.snapshot.id if before is not None else "",
+            principal=setting.by,
+            context=context,
         )
 
     return conclude(setting, place, await drive(_job(setting, place, run_id, cast), act), run_id)
+
+
+def _context(request: Request, before: Found | None) -> dict[str, Any]:
+    """Return the context of a new run: its root, or all that the run had that it continues."""
+    if before is not None and request.root is None and "root" in before.snapshot.context:
+        context = dict(before.snapshot.context)
+        context.pop("write", None)
+        return context
+    return {"root": _root(request.root or Path())}
 
 
 def _root(root: Path) -> str:

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from geartrain.cli._command import command, setting_of
-from geartrain.cli._options import AppOption, ByOption, JsonOption, NewStoreOption, QuietOption
+from geartrain.cli._options import (
+    AppOption,
+    ByOption,
+    ContinueOption,
+    JsonOption,
+    NewStoreOption,
+    QuietOption,
+    RootOption,
+)
 
 
 @command
-async def run(
+async def run(  # noqa: PLR0913 - a command's options
     context: typer.Context,  # noqa: ARG001
     *,
     question: Annotated[
         str, typer.Argument(metavar="QUESTION", help="What the agent is to find out or do.", show_default=False)
     ],
-    root: Annotated[
-        Path, typer.Option("--root", metavar="DIR", help="The folder whose files the agent may read.")
-    ] = Path(),
+    root: RootOption = None,
+    continues: ContinueOption = None,
     write: Annotated[
         str | None,
         typer.Option(
@@ -59,5 +65,7 @@ async def run(
     from geartrain.cli import _acts  # noqa: PLC0415
 
     setting = setting_of(store=store, app=app, by=by, json=json, quiet=quiet)
-    request = _acts.Request(question=question, agent=agent, root=root, write=write, model=model, max_turns=max_turns)
+    request = _acts.Request(
+        question=question, agent=agent, root=root, write=write, model=model, max_turns=max_turns, continues=continues
+    )
     return await _acts.start(setting, request)

@@ -46,6 +46,21 @@ NewStoreOption = Annotated[
         show_default=False,
     ),
 ]
+RootOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--root", metavar="DIR", help="The folder whose files the agent may read. [default: .]", show_default=False
+    ),
+]
+ContinueOption = Annotated[
+    str | None,
+    typer.Option(
+        "--continue",
+        metavar="RUN",
+        help="Go on from a run that has ended: with what was said there, its agent and its folder.",
+        show_default=False,
+    ),
+]
 AppOption = Annotated[
     str | None,
     typer.Option(

@@ -127,6 +127,7 @@ async def _print_header(setting: Setting, one: Given, snapshot: RunSnapshot) -> 
         ("state", f"{snapshot.state}{'  waits for ' + ', '.join(waits) if waits else ''}"),
         ("agent", snapshot.agent),
         ("input", snapshot.input),
+        ("continues", snapshot.continues),
         ("labels", ", ".join(f"{key}={value}" for key, value in snapshot.labels.items())),
         ("context", ", ".join(f"{key}={value}" for key, value in snapshot.context.items())),
         ("answer", snapshot.answer or ""),

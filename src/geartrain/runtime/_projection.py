@@ -97,6 +97,7 @@ def _transitions(before: Run, after: Run) -> Iterator[tuple[str, Payload]]:
                 "input": _short(after.user_input),
                 "spec": after.spec,
                 **({"labels": after.labels} if after.labels else {}),
+                **({"continues": after.continues} if after.continues else {}),
                 **({"principal": after.principal} if after.principal else {}),
             },
         )

@@ -99,6 +99,7 @@ class RunSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
     context: Mapping[str, Any] = {}
     set_apart: str = ""
+    continues: str = ""
 
     @classmethod
     def of(cls, run: Run, spec: AgentSpec, set_apart: str = "") -> RunSnapshot:
@@ -130,6 +131,7 @@ class RunSnapshot(msgspec.Struct, frozen=True, kw_only=True):
             labels=run.labels,
             context=run.context,
             set_apart=set_apart,
+            continues=run.continues,
         )
 
 

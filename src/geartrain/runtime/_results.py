@@ -26,16 +26,19 @@ _CONVERSATIONS_MAX: Final = 16
 async def whole_result(journal: Journal, run_id: str, call_id: str) -> str:
     """Return the whole text of a call's result, as far as it is stored; of a run that goes on from another, also there.
 
+    A call named `RUN/CALL` is one of that run, and only if this one goes on from it.
+
     Raises:
         ResultUnavailable: No such call has a result with text.
     """
-    seen, wanted = "", f'"{call_id}"'.encode()
+    owner, _, bare = call_id.rpartition("/")
+    seen, wanted = "", f'"{bare}"'.encode()
     for _ in range(_CONVERSATIONS_MAX):
         found: StoredEvent | None = None
         started: StoredEvent | None = None
         async for row in stored_events(journal, run_id):
-            if row.type in _RESULTS and wanted in row.body:
-                found = row if _gives(decode_event(row.type, row.version, row.body), call_id) else found
+            if owner in ("", run_id) and row.type in _RESULTS and wanted in row.body:
+                found = row if _gives(decode_event(row.type, row.version, row.body), bare) else found
             started = started or row
         if found is not None:
             return await _text(journal, decode_event(found.type, found.version, found.body), call_id)

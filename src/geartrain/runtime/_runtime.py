@@ -34,6 +34,7 @@ from geartrain.runtime._access import RunAccess
 from geartrain.runtime._actor import Delivery
 from geartrain.runtime._agent import Agent, RegisteredAgent
 from geartrain.runtime._approvals import ApprovalHook, open_approvals
+from geartrain.runtime._continuing import history_of
 from geartrain.runtime._executor import Executor, LiveExecutor
 from geartrain.runtime._handle import RunHandle
 from geartrain.runtime._host import Host, Settings, registered_agents
@@ -181,6 +182,7 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
         idempotency_key: str | None = None,
         budget: Budget | None = None,
         deadline: float | datetime | None = None,
+        continues: str = "",
         principal: str = "",
         permissions: Sequence[str] = (),
         labels: Mapping[str, str] | None = None,
@@ -197,6 +199,8 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
             idempotency_key: A key of your own from which the run's id is derived.
             budget: In place of the agent's own.
             deadline: An absolute time: seconds since 1970, or a datetime with a time zone.
+            continues: The id of a run that has ended, however it did. This one begins with its messages, as far as they
+                fit into an event: the oldest are left out first. The agent may be another one.
             principal: On whose behalf it runs; policies and tools see it.
             permissions: What the principal may do, for policies.
             labels: For listings.
@@ -205,15 +209,13 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
         Raises:
             AgentNotFound: The agent is not registered here.
             RunExists: The id or key was used for another request.
+            RunNotFound, RunStillGoing: There is no run to continue, or it has not ended.
             InvalidValue: Something given cannot be stored.
             StoreFailed: The store cannot write; nothing was started.
         """
         node = self._host.node
-        if self._host.draining:
-            raise RuntimeClosed("starting a run")
         registered = self._registered(agent)
-        own_id = own_run_id(run_id, idempotency_key)
-        new_id = own_id if own_id is not None else node.ids.mint("r")
+        new_id = (own_id := own_run_id(run_id, idempotency_key)) or node.ids.mint("r")
         event = started_event(
             registered,
             run_id=new_id,
@@ -226,6 +228,7 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
             permissions=permissions,
             labels=labels or {},
             context=context or {},
+            continues=continues,
         )
         if own_id is None or not await self._same_run(own_id, event.request):
             await self._begin(new_id, event, registered)
@@ -233,6 +236,9 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
 
     async def _begin(self, run_id: str, event: RunStarted, registered: RegisteredAgent) -> None:
         """Have the start stored; another start of the same run that was faster is as good."""
+        if event.continues:
+            history = await history_of(self._host.node.journal, event.continues, self.limits)
+            event = msgspec.structs.replace(event, history=history)
         reply: Reply[int] = Reply()
         specs = {registered.digest: (registered.spec, registered.encoded)}
         actor = self._host.residents.new(run_id)
@@ -246,6 +252,8 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
                 raise
 
     def _registered(self, agent: Agent | str) -> RegisteredAgent:
+        if self._host.draining:
+            raise RuntimeClosed("starting a run")
         agents = self._host.settings.agents
         name = agent if isinstance(agent, str) else agent.name
         registered = agents.get(name)

@@ -30,6 +30,7 @@ def started_event(
     permissions: Sequence[str],
     labels: Mapping[str, str],
     context: Mapping[str, Any],
+    continues: str = "",
 ) -> RunStarted:
     """Return the event that starts a run.
 
@@ -50,6 +51,8 @@ def started_event(
         "labels": _checked_mapping("labels", labels, limits),
         "context": _checked_mapping("context", context, limits),
     }
+    if continues:
+        request["continues"] = checked_id("continues", continues)
     wrong = next((key for key, value in request["labels"].items() if not isinstance(value, str)), None)
     if wrong is not None:
         raise InvalidValue(f"label {wrong!r}", "text", request["labels"][wrong])
@@ -69,6 +72,7 @@ def started_event(
         labels=request["labels"],
         context=request["context"],
         root=run_id,
+        continues=continues,
     )
 
 
