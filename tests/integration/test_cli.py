@@ -667,7 +667,7 @@ def test_a_full_timeline_has_what_each_model_call_saw(shared: World) -> None:
     shown = shared.run("show", run, "--full").stdout
 
     assert "| [system]" in shown
-    assert "| [user]\n" in shown
+    assert "| [user] " in shown
     assert re.search(r"\| \[tool \w+ t1\.c1\]", shown)
 
 

@@ -214,10 +214,10 @@ async def settle(
     )
 
 
-async def send(setting: Setting, given: str, text: str) -> int:
+async def send(setting: Setting, given: str, text: str, *, pinned: bool) -> int:
     """Say something to a run; return the exit code."""
     found = await find_going(setting, given)
-    return await do(setting, found, lambda handle: handle.send(text, by=setting.by))
+    return await do(setting, found, lambda handle: handle.send(text, by=setting.by, pinned=pinned))
 
 
 async def pause(setting: Setting, given: str, reason: str) -> int:

@@ -108,6 +108,7 @@ async def send(
     *,
     run: RunArgument,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="What to say.", show_default=False)],
+    pinned: Annotated[bool, typer.Option("--pinned", help="It stays in the context, however long the run is.")] = False,
     store: StoreOption = None,
     app: AppOption = None,
     by: ByOption = None,
@@ -121,4 +122,4 @@ async def send(
     """
     from geartrain.cli import _acts  # noqa: PLC0415
 
-    return await _acts.send(setting_of(store=store, app=app, by=by, json=json, quiet=quiet), run, text)
+    return await _acts.send(setting_of(store=store, app=app, by=by, json=json, quiet=quiet), run, text, pinned=pinned)

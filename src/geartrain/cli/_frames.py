@@ -9,7 +9,7 @@ import msgspec
 
 from geartrain.cli._text import counted, one_line, shown_arguments
 from geartrain.cli._timeline import local_time
-from geartrain.machine import Message, Run
+from geartrain.machine import Message, Run, shortening_of
 from geartrain.runtime import Frame
 
 _WIDE: Final = 160
@@ -157,6 +157,7 @@ def _seen(messages: Sequence[Message], *, full: bool) -> Iterator[str]:
             yield _message(message)
             continue
         tool = f" {message.tool} {message.call_id}" if message.tool else ""
-        yield f"[{message.role}{tool}]"
+        how = shortening_of(message)
+        yield f"[{message.role}{tool}] {message.size():,} bytes{f', {how}' if how else ''}"
         yield from (f"| {line}" for line in message.text.split("\n"))
         yield from (f"call {call.id} {call.tool} {call.arguments}" for call in message.calls)

@@ -114,9 +114,15 @@ class Timeline:
 
 
 def _message_lines(message: dict[str, Any]) -> list[str]:
-    """Return a message as the model saw it, all of it."""
+    """Return a message as the model saw it, all of it, under what it is, its size, and how it was shortened."""
     tool = f" {message['tool']} {message.get('call_id', '')}" if message.get("tool") else ""
-    lines = [f"[{message['role']}{tool}]", *safe(message["text"]).split("\n")]
+    about = [
+        *([f"{message['size']:,} bytes"] if "size" in message else []),
+        *([message["shortened"]] if message.get("shortened") else []),
+        *([f"told by {message['provider']}"] if message.get("provider") else []),
+        *(["pinned"] if message.get("pinned") else []),
+    ]
+    lines = [f"[{message['role']}{tool}] {', '.join(about)}".rstrip(), *safe(message["text"]).split("\n")]
     return [*lines, *(f"call {call['id']} {call['tool']} {call['arguments']}" for call in message.get("calls", ()))]
 
 

@@ -55,6 +55,11 @@ def _state(payload: Payload) -> str:
 def _model_asked(payload: Payload) -> str:
     again = f", attempt {payload['attempt']}" if payload["attempt"] > 1 else ""
     size = f"{counted(payload['messages'], 'message')}, about {counted(payload['input_tokens_estimated'], 'token')}"
+    less = [
+        *([f"{payload['shortened']:,} shortened"] if payload.get("shortened") else []),
+        *([f"{payload['dropped']:,} dropped before"] if payload.get("dropped") else []),
+    ]
+    size += f" ({', '.join(less)})" if less else ""
     return f"model asked for turn {payload['turn']}{again}: {size}{'' if payload['tools'] else ', without tools'}"
 
 
@@ -157,6 +162,31 @@ def _checkpoint(payload: Payload) -> str:
     return f"checkpoint saved, {counted(payload['messages'], 'message')}"
 
 
+def _compacted(payload: Payload) -> str:
+    how, saved = payload["how"], f", {payload['bytes_saved']:,} bytes fewer" if payload.get("bytes_saved") else ""
+    text = f": {payload['summary']}" if payload.get("summary") else ""
+    match how:
+        case "window":
+            what = f"context: {counted(payload.get('messages_dropped', 0), 'oldest message')} dropped"
+        case "summary":
+            what = f"context: {counted(payload['messages_dropped'], 'oldest message')} replaced by a summary"
+        case "shrink":
+            named = f" ({', '.join(payload['calls'])})" if payload.get("calls") else ""
+            what = f"context: {counted(payload['messages_shortened'], 'old result')} shrunk to a line each{named}"
+        case "cut":
+            what = f"context: {counted(payload['messages_shortened'], 'message')} cut to fit"
+        case _:
+            what = f"context: {how}"
+    problem = f"no summary: {payload['error']}" if payload.get("error") else ""
+    return one_line(f"{problem or what}{saved}{text}", _WIDE)
+
+
+def _prepared(payload: Payload) -> str:
+    told = f"{', '.join(payload['providers'])} told {counted(payload['notes'], 'note')}, {payload['size']:,} characters"
+    pinned = f", {payload['pinned']} pinned" if payload["pinned"] else ""
+    return one_line(f"context: {told}{pinned}" if payload["notes"] else "context: nothing was told", _WIDE)
+
+
 def _handed_off(payload: Payload) -> str:
     return one_line(f"handed from {payload['from']} to {payload['to']}", _WIDE)
 
@@ -188,6 +218,8 @@ _LINES: Final[Mapping[str, Callable[[Payload], str]]] = MappingProxyType(
         "answer_requested": _answer_wanted,
         "turn_taken": _turn_taken,
         "checkpoint_saved": _checkpoint,
+        "context_prepared": _prepared,
+        "context_compacted": _compacted,
         "handoff": _handed_off,
         "run_finished": _finished,
     }

@@ -55,6 +55,7 @@ from geartrain.machine._outside import EXTERNAL, awaits_answer, awaits_reply, is
 from geartrain.machine._outstanding import alarms, outstanding, wake_at
 from geartrain.machine._run import Call, Run
 from geartrain.machine._shorten import SHORTENED
+from geartrain.machine._shrink import shortening_of
 from geartrain.machine._spec import (
     RULES_VERSION,
     AgentSpec,
@@ -251,6 +252,7 @@ __all__ = [
     "possible",
     "rests",
     "result_text",
+    "shortening_of",
     "spec_digest",
     "split_path",
     "step",

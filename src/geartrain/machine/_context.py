@@ -179,17 +179,20 @@ def _newest_input(messages: tuple[Message, ...]) -> int:
 def keep_window(draft: Draft, rules: ContextRules) -> None:
     """Drop the oldest messages until the context is within its bounds; shorten what alone is too large.
 
-    The newest unit is kept whole in number. What may neither be dropped nor shortened may still be too large.
+    The newest unit is kept whole in number. What may neither be dropped nor shortened may still be too large. With a
+    slack, more is dropped at once than has to be, so that the next requests begin like this one.
     """
     run = draft.run
     if len(run.messages) <= rules.messages and run.messages_size <= rules.bytes:
         return
     units = groups(run.messages)
     newest = _newest_input(run.messages)
+    kept_share = 1 - rules.window_slack
+    most, room = int(rules.messages * kept_share), int(rules.bytes * kept_share)
     count, size, start = len(run.messages), run.messages_size, 0
     kept: list[Message] = []
     for position, unit in enumerate(units):
-        over = count > rules.messages or size > rules.bytes
+        over = count > most or size > room
         wanted = unit[0].role == "system" or _pinned(unit) or start == newest or position == len(units) - 1
         start += len(unit)
         if over and not wanted:

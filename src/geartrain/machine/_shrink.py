@@ -13,6 +13,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from geartrain.machine._draft import Draft
+from geartrain.machine._shorten import SHORTENED
+from geartrain.machine._spec import ContextRules
 from geartrain.machine._states import ResultStatus
 from geartrain.machine._units import READ_ARTIFACT, groups
 from geartrain.machine._values import Message
@@ -22,7 +24,7 @@ _KEPT: Final = frozenset({ResultStatus.DENIED, ResultStatus.REFUSED})
 
 
 def shrink_results(draft: Draft) -> None:
-    """Shrink the large results of old turns, once there is a batch of them or the context is half full.
+    """Shrink the large results of old turns, once there is a batch of them or the context fills up with them.
 
     A batch is as many turns as stay whole (`shrink_turns`).
     """
@@ -32,7 +34,7 @@ def shrink_results(draft: Draft) -> None:
     turns = [unit for unit in groups(run.messages) if unit[0].calls]
     room = rules.shrink_bytes
     old = [unit for unit in turns[: -rules.shrink_turns] if any(_large(message, room) for message in unit)]
-    if not old or (len(old) < rules.shrink_turns and run.messages_size <= rules.bytes // 2):
+    if len(old) < rules.shrink_turns and not _presses(run.messages_size, old, rules):
         return
     sizes = {artifact.digest: artifact.size for artifact in run.context_artifacts}
     readable = draft.spec.tool(READ_ARTIFACT) is not None
@@ -50,6 +52,21 @@ def shrink_results(draft: Draft) -> None:
     calls = tuple(message.call_id for message in lines.values())
     draft.shorten("shrink", len(lines), run.messages_size - size, calls)
     draft.set(messages=messages, messages_size=size)
+
+
+def _presses(size: int, old: list[list[Message]], rules: ContextRules) -> bool:
+    """Whether the context is half full, and old results take a good part of it."""
+    large = sum(len(message.text) for unit in old for message in unit if _large(message, rules.shrink_bytes))
+    return size > rules.bytes // 2 and large > rules.bytes // 8
+
+
+def shortening_of(message: Message) -> str:
+    """Return how a message was shortened: shrunk to a line, trimmed as a result, cut to fit; nothing if it is whole."""
+    if message.shrunk:
+        return "shrunk"
+    if message.artifact:
+        return "trimmed"
+    return "cut" if message.text.endswith(SHORTENED) else ""
 
 
 def _large(message: Message, room: int) -> bool:

@@ -82,6 +82,7 @@ class ContextRules(Value, frozen=True, kw_only=True, omit_defaults=False):
     """How much of the history the next model call sees.
 
     The window keeps the system prompt, pinned messages and the newest input, and never parts a call from its result.
+    Once it is full, so much of it is dropped at once that the share `window_slack` of it is free.
     With `summarise`, the oldest part is summarised by the model once there are more than `summarise_turns` turns
     in the context, or more than `summarise_share` of the token limit is used by one request. After a summary that
     failed or was no use, `summary_pause_turns` turns pass before the next is asked for.
@@ -102,6 +103,7 @@ class ContextRules(Value, frozen=True, kw_only=True, omit_defaults=False):
     summarise_turns: int = 20
     summarise_share: float = 0.5
     summary_pause_turns: int = 0
+    window_slack: float = 0.0
     shrink: bool = False
     shrink_turns: int = 6
     shrink_bytes: int = 1024
@@ -110,6 +112,8 @@ class ContextRules(Value, frozen=True, kw_only=True, omit_defaults=False):
         for name, least in (("shrink_turns", 1), ("shrink_bytes", 1), ("summary_pause_turns", 0)):
             if getattr(self, name) < least:
                 raise InvalidValue(name, f"at least {least}", getattr(self, name))
+        if not 0 <= self.window_slack < 1:
+            raise InvalidValue("window_slack", "from 0 to less than 1", self.window_slack)
 
 
 class StepLimits(Value, frozen=True, kw_only=True, omit_defaults=False):

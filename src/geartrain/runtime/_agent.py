@@ -30,6 +30,8 @@ T = TypeVar("T")
 
 # After a summary that was no use, so many turns pass before the next is asked for.
 SUMMARY_PAUSE_TURNS: Final = 5
+# Once it is full, this share of the window is emptied at once: the requests until it is full again begin alike.
+WINDOW_SLACK: Final = 0.25
 
 
 class Agent:
@@ -136,6 +138,7 @@ class Agent:
             summarise=self._summarises,
             summarise_turns=limits.summarise_turns,
             summary_pause_turns=SUMMARY_PAUSE_TURNS,
+            window_slack=WINDOW_SLACK,
             shrink=True,
         )
         return AgentSpec(

@@ -108,10 +108,16 @@ class RunHandle:
         """Return a live stream of trace records and pieces of replies: bounded, and lossy for a slow reader."""
         return self._runtime.watch(self.id)
 
-    async def send(self, text: str, *, by: str = "", event_id: str | None = None) -> int:
-        """Say something to the run: it is heard at the next model call, or answers what the agent asked."""
+    async def send(self, text: str, *, by: str = "", pinned: bool = False, event_id: str | None = None) -> int:
+        """Say something to the run: it is heard at the next model call, or answers what the agent asked.
+
+        With *pinned* it is neither dropped from the context nor shortened or summarised, however long the run is.
+
+        Raises:
+            EventRefused: It does not fit into the context, beside what is pinned there; or too much waits already.
+        """
         cleaned = checked_input(text, self._runtime.limits)
-        return await self._act(InputReceived, by, event_id, text=cleaned)
+        return await self._act(InputReceived, by, event_id, text=cleaned, pinned=pinned)
 
     async def approve(
         self,

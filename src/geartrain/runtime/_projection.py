@@ -15,7 +15,7 @@ from geartrain.machine import (
     CallSettled,
     CallStatus,
     CompactionFailed,
-    ContextCompacted,
+    ContextPrepared,
     Event,
     GuardVerdict,
     HandedOff,
@@ -31,8 +31,8 @@ from geartrain.machine import (
     Verdict,
     WriteInDoubt,
     awaits_answer,
-    estimate_tokens,
 )
+from geartrain.runtime._shortenings import model_asked, prepared, shortenings
 from geartrain.trace import TraceRecord
 
 Payload = dict[str, Any]
@@ -62,18 +62,16 @@ def _records(before: Run, event: Event, after: Run, *, checkpointed: bool) -> It
         yield _plain(event)
     yield from _transitions(before, after)
     yield from _calls(before, after)
+    yield from shortenings(event, after)
     if _model_called(before, after):
-        yield "llm_call_started", _llm_started(after)
-    if after.messages_dropped > before.messages_dropped and not isinstance(event, ContextCompacted):
-        dropped = after.messages_dropped - before.messages_dropped
-        yield "context_compacted", {"how": "window", "messages_dropped": dropped, "messages": len(after.messages)}
+        yield "llm_call_started", model_asked(after)
     if checkpointed:
         yield "checkpoint_saved", {"seq": after.seq, "messages": len(after.messages)}
     if after.state in ENDED:
         yield "run_finished", _finished(after)
 
 
-_SILENT: Final = frozenset({"RunStarted"})
+_SILENT: Final = frozenset({"RunStarted", "ContextCompacted"})
 
 
 def _plain(event: Event) -> tuple[str, Payload]:
@@ -165,16 +163,6 @@ def _model_called(before: Run, after: Run) -> bool:
         return False
     asked = (before.turn_count, before.model_attempt)
     return before.state is not RunState.MODEL_THINKING or asked != (after.turn_count, after.model_attempt)
-
-
-def _llm_started(run: Run) -> Payload:
-    return {
-        "turn": run.turn_count + 1,
-        "attempt": run.model_attempt,
-        "messages": len(run.messages),
-        "input_tokens_estimated": estimate_tokens(run.messages_size),
-        "tools": not run.wrapping_up,
-    }
 
 
 def _finished(run: Run) -> Payload:
@@ -340,12 +328,6 @@ def _answered(event: CallAnswered, before: Run, _after: Run) -> Iterator[tuple[s
     )
 
 
-def _compacted(event: ContextCompacted, before: Run, after: Run) -> Iterator[tuple[str, Payload]]:
-    dropped = after.messages_dropped - before.messages_dropped
-    how = "summary" if dropped else "summary refused"
-    yield "context_compacted", {"how": how, "messages_dropped": dropped, "summary": _short(event.summary)}
-
-
 def _not_compacted(event: CompactionFailed, _before: Run, after: Run) -> Iterator[tuple[str, Payload]]:
     yield "context_compacted", {"how": "window", "messages": len(after.messages), "error": _short(event.message)}
 
@@ -370,7 +352,7 @@ _OWN: Final[dict[type[Any], Callable[[Any, Run, Run], Iterator[tuple[str, Payloa
     WriteInDoubt: _in_doubt,
     CallSettled: _settled,
     CallAnswered: _answered,
-    ContextCompacted: _compacted,
+    ContextPrepared: prepared,
     CompactionFailed: _not_compacted,
     HandedOff: _handed_off,
     InputReceived: _input,

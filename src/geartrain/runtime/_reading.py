@@ -31,6 +31,7 @@ from geartrain.machine import CallStatus as _CallStatus
 from geartrain.persistence import Journal, RunCorrupt, RunRow, StoredEvent
 from geartrain.runtime._entry import Revived, revive
 from geartrain.runtime._projection import project
+from geartrain.runtime._shortenings import seen
 from geartrain.runtime._stepper import Stepper
 from geartrain.trace import TraceRecord
 
@@ -316,7 +317,7 @@ async def timeline(journal: Journal, run_id: str, *, full: bool = False) -> Asyn
             raise RunCorrupt(run_id, f"event {row.seq} ({row.type}) cannot follow: {result.reason}")
         for record in project(run, event, result.run, checkpointed=row.checkpointed):
             if full and record.event == "llm_call_started":
-                record.payload["saw"] = [msgspec.to_builtins(message) for message in result.run.messages]
+                record.payload["saw"] = seen(result.run.messages)
             yield record
         run = result.run
 

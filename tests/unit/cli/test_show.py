@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from geartrain.cli._outcome import Way
-from geartrain.cli._show import note, report_line
+from geartrain.cli._show import _message_lines, note, report_line
 from geartrain.machine import Difference
 from geartrain.persistence.sqlite import StoreOwner
 from geartrain.runtime import ReplayReport, RunSummary
@@ -69,3 +69,13 @@ def test_a_difference_is_shown_with_both_ways_and_its_reason() -> None:
     assert line == (
         "r-1: first difference at event 4 (ToolFinished): recorded OBSERVE > \\x1b[2J, found nothing (no such call)"
     )
+
+
+def test_a_message_that_the_model_saw_is_shown_with_its_size_and_how_it_was_shortened() -> None:
+    shrunk = {"role": "tool", "tool": "look", "call_id": "t1.c1", "text": "[ok]", "size": 1_200, "shortened": "shrunk"}
+    noted = {"role": "user", "text": "a\nb", "size": 19, "shortened": "", "provider": "memory", "pinned": True}
+    asked = {"role": "assistant", "text": "", "calls": [{"id": "t1.c1", "tool": "look", "arguments": "{}"}]}
+
+    assert _message_lines(shrunk) == ["[tool look t1.c1] 1,200 bytes, shrunk", "[ok]"]
+    assert _message_lines(noted) == ["[user] 19 bytes, told by memory, pinned", "a", "b"]
+    assert _message_lines(asked) == ["[assistant]", "", "call t1.c1 look {}"]

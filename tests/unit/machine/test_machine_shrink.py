@@ -113,12 +113,26 @@ def test_a_line_that_is_no_shorter_than_the_result_is_not_put_in_its_place() -> 
     assert bench.run.shortened == ()
 
 
-def test_results_shrink_earlier_once_the_context_is_half_full() -> None:
+def test_results_shrink_earlier_once_they_fill_the_context_up() -> None:
     bench = shrinking(shrink_turns=4, bytes=8_000)
     for _ in range(5):
         looks(bench, "x" * 900)
+    assert shown(bench) == ["whole"] * 5
 
-    assert shown(bench) == ["shrunk"] + ["whole"] * 4
+    looks(bench, "x" * 900)
+    assert shown(bench) == ["shrunk"] * 2 + ["whole"] * 4
+
+
+def test_a_full_window_with_slack_drops_a_share_of_itself_at_once() -> None:
+    counts: dict[float, list[int]] = {0.0: [], 0.5: []}
+    for slack, seen in counts.items():
+        bench = shrinking(shrink=False, messages=20, window_slack=slack)
+        for _ in range(14):
+            looks(bench, "short")
+            seen.append(len(bench.run.messages))
+
+    assert counts[0.0] == [4, 6, 8, 10, 12, 14, 16, 18, 20, 20, 20, 20, 20, 20]
+    assert counts[0.5] == [4, 6, 8, 10, 12, 14, 16, 18, 20, 10, 12, 14, 16, 18]
 
 
 def test_nothing_shrinks_unless_the_rules_say_so() -> None:
@@ -240,7 +254,9 @@ def test_a_summary_that_is_used_is_noted_and_the_pinned_pair_stays_in_front_of_i
     assert texts[:5] == ["Be good.", "go", "", "blue", "[Summary of the conversation so far]\nlooked"]
 
 
-@pytest.mark.parametrize(("name", "value"), [("shrink_turns", 0), ("shrink_bytes", 0), ("summary_pause_turns", -1)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("shrink_turns", 0), ("shrink_bytes", 0), ("summary_pause_turns", -1), ("window_slack", 1)]
+)
 def test_rules_that_cannot_be_are_refused(name: str, value: int) -> None:
     with pytest.raises(InvalidValue, match=name):
         ContextRules(**{name: value})

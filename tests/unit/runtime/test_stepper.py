@@ -13,6 +13,7 @@ from geartrain.errors import FormatUnknown, InvalidValue
 from geartrain.machine import Run, RunState, decode_spec, step
 from geartrain.runtime import Ask, Frame, Stepper
 from geartrain.runtime._reading import journal_entry, stepper_of
+from geartrain.runtime._shortenings import seen as seen_by
 
 
 async def a_run(store: Store, ledger: Ledger, turns: int = 2) -> tuple[str, Stepper]:
@@ -64,7 +65,7 @@ async def test_a_frame_shows_what_the_model_saw_exactly_where_it_was_asked(memor
 
     shown = {seq: stepper.frame(seq).saw for seq in range(1, len(stepper) + 1)}
 
-    assert {seq: [msgspec.to_builtins(each) for each in saw] for seq, saw in shown.items() if saw is not None} == asked
+    assert {seq: seen_by(saw) for seq, saw in shown.items() if saw is not None} == asked
 
 
 async def test_what_is_pushed_moves_a_copy(memory: Store, ledger: Ledger) -> None:

@@ -17,6 +17,7 @@ from geartrain.machine import Budget, ContextRules
 from geartrain.models import Delay, ModelReply
 from geartrain.persistence import MemoryJournal
 from geartrain.runtime import Agent, Ask, Runtime, log_records
+from geartrain.runtime._shortenings import seen as seen_by
 from geartrain.trace import TraceRecord
 
 EXPECTED = {
@@ -128,7 +129,7 @@ async def test_a_full_timeline_shows_what_each_model_call_saw(memory: Store, led
             if record.event == "llm_call_started"
         ]
     requests = agent.model.requests  # type: ignore[attr-defined]
-    assert saw == [[msgspec.to_builtins(message) for message in request.messages] for request in requests]
+    assert saw == [seen_by(request.messages) for request in requests]
 
 
 async def test_a_replay_finds_a_planted_difference(memory: Store, ledger: Ledger) -> None:
