@@ -20,7 +20,7 @@ from typing import Any, Final
 from geartrain.cli._errors import AgentUnknown, AppUnusable, OptionInvalid
 from geartrain.machine import AgentSpec
 from geartrain.models import ModelNotFound
-from geartrain.runtime import Agent, Policy, default_policy
+from geartrain.runtime import Agent, Policy, default_policy, with_handoffs
 from geartrain.tools import file_tools
 
 RESEARCHER: Final = "researcher"
@@ -87,9 +87,9 @@ def cast_of(app: str | None, folder: Path, *, model: str | None = None, recorded
     """
     named, home = (app, folder) if app is not None else _configured(folder)
     own, policy = _loaded(named, home) if named is not None else ([], default_policy)
-    agents = {agent.name: agent for agent in own}
-    if len(agents) != len(own):
+    if len({agent.name for agent in own}) != len(own):
         raise AppUnusable(named or "", "has two agents of one name")
+    agents = {agent.name: agent for agent in with_handoffs(own)}
     if RESEARCHER not in agents:
         agents[RESEARCHER] = _researcher_for(model, recorded)
     return Cast(agents, tuple(agent.name for agent in own), policy)

@@ -280,8 +280,6 @@ def _settle_guards(draft: Draft) -> None:
     run = draft.run
     statuses = {call.status for call in run.calls}
     undecided = not statuses.isdisjoint(UNDECIDED)
-    if run.ending is not None:
-        return
     if draft.stopped or (ASKED in statuses and not undecided):
         suspend(draft, RunState.WAIT_APPROVAL)
     elif undecided:

@@ -4,6 +4,7 @@ from geartrain.runtime._agent import Agent
 from geartrain.runtime._effect import current_run
 from geartrain.runtime._executor import CallOutcome, Executor, LiveExecutor
 from geartrain.runtime._handle import RunHandle
+from geartrain.runtime._handoff import with_handoffs
 from geartrain.runtime._hub import ObserverStatistics, Watch, log_records
 from geartrain.runtime._policy import (
     Allow,
@@ -71,4 +72,5 @@ __all__ = [
     "default_policy",
     "log_records",
     "open_reader",
+    "with_handoffs",
 ]

@@ -150,9 +150,15 @@ class RunActor:
         """Whether the run waits for somebody, or is over, or was never stored."""
         return self.run.seq == 0 or rests(self.run, self.specs[self.run.spec])
 
-    def put_result(self, event: Event, artifacts: Mapping[str, bytes] = _NOTHING) -> None:
+    def put_result(
+        self,
+        event: Event,
+        artifacts: Mapping[str, bytes] = _NOTHING,
+        *,
+        specs: Mapping[str, tuple[AgentSpec, bytes]] | None = None,
+    ) -> None:
         """Take what an effect of this run brought."""
-        self.cell.put_result(Delivery(event, outside=False, artifacts=artifacts))
+        self.cell.put_result(Delivery(event, outside=False, artifacts=artifacts, specs=specs))
 
     def put_internal(self, event: Event, reply: Reply[int]) -> None:
         """Take an event of an effect that waits until it is stored."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal, TypeVar
 
 from msgspec.structs import replace
@@ -11,6 +12,7 @@ from geartrain.errors import FormatUnknown, InvalidValue
 from geartrain.limits import UNLIMITED, Limits, Unlimited
 from geartrain.machine import (
     EXTERNAL,
+    HANDOFF_PREFIX,
     AgentSpec,
     Budget,
     Condition,
@@ -27,6 +29,8 @@ from geartrain.runtime._providers import ContextProvider, named_providers
 from geartrain.tools import Tool
 
 T = TypeVar("T")
+# What providers take as the name of a tool.
+_OFFERED: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 # After a summary that was no use, so many turns pass before the next is asked for.
 SUMMARY_PAUSE_TURNS: Final = 5
@@ -63,6 +67,11 @@ class Agent:
     left: by `summariser`, or by the model itself unless it says `summarises = False`. With one, its rules are all
     that counts.
 
+    `handoffs` are agents that may take a run over, each an `Agent` or the name of one that the runtime has: the model
+    is offered `hand_off_to_NAME`, and with its calls done the run goes on under the other's instructions, tools, model
+    and guardrails. The conversation, the budget and the run's id stay. An agent that is handed back to is given by
+    name.
+
     Raises:
         InvalidValue: The name is empty or too long, the model or a tool is none, or two tools have one name.
         ModelNotFound: There is no built-in model of that name.
@@ -70,6 +79,7 @@ class Agent:
 
     __slots__ = (
         "budget",
+        "handoffs",
         "input_guardrails",
         "instructions",
         "max_output_tokens",
@@ -104,6 +114,7 @@ class Agent:
         input_guardrails: Sequence[TextGuardrail] = (),
         output_guardrails: Sequence[TextGuardrail] = (),
         summariser: Model | str | None = None,
+        handoffs: Sequence[Agent | str] = (),
     ) -> None:
         if not name or len(name) > 200 or not name.isprintable():
             raise InvalidValue("an agent's name", "1 to 200 printable characters", name)
@@ -128,6 +139,7 @@ class Agent:
         self.tool_guardrails = _functions(f"the tool guardrails of agent {name!r}", tool_guardrails)
         self.input_guardrails = _functions(f"the input guardrails of agent {name!r}", input_guardrails)
         self.output_guardrails = _functions(f"the output guardrails of agent {name!r}", output_guardrails)
+        self.handoffs = _checked_handoffs(name, handoffs, self.tools)
 
     def spec(self, limits: Limits) -> AgentSpec:
         """Return this agent as data, with the part of *limits* that the step keeps."""
@@ -158,6 +170,7 @@ class Agent:
             context=window,
             limits=self._step_limits(limits),
             guarded=self._guarded,
+            handoffs=tuple(map(_name_of, self.handoffs)),
         )
 
     @property
@@ -184,6 +197,25 @@ def _found(what: str, model: Model | str) -> Model:
     if not (isinstance(found, Model) and isinstance(found.name, str)):
         raise InvalidValue(what, "a name, or an object with `name` and `reply`", model)
     return found
+
+
+def _name_of(agent: Agent | str) -> str:
+    return agent.name if isinstance(agent, Agent) else agent
+
+
+def _checked_handoffs(name: str, given: Sequence[Agent | str], tools: Mapping[str, Tool]) -> tuple[Agent | str, ...]:
+    what = f"the handoffs of agent {name!r}"
+    if isinstance(given, str | Agent) or not all(isinstance(each, str | Agent) for each in given):
+        raise InvalidValue(what, "a list of agents, or of their names", given)
+    names = [_name_of(each) for each in given]
+    for each in names:
+        offered = f"{HANDOFF_PREFIX}{each}"
+        if not each or not _OFFERED.fullmatch(offered):
+            problem = f"agents whose names are of at most {64 - len(HANDOFF_PREFIX)} letters, digits, '_' and '-'"
+            raise InvalidValue(what, f"{problem}, for models call them like tools", each)
+        if names.count(each) > 1 or each == name or offered in tools:
+            raise InvalidValue(what, "different agents, none the agent itself nor called as a tool of its own is", each)
+    return tuple(given)
 
 
 def _functions(what: str, given: Sequence[T]) -> tuple[T, ...]:

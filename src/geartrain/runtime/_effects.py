@@ -31,6 +31,7 @@ from geartrain.runtime._context_effect import ContextEffect
 from geartrain.runtime._effect import Effect
 from geartrain.runtime._executor import Executor
 from geartrain.runtime._gate import Gate
+from geartrain.runtime._handoff import HandoffEffect
 from geartrain.runtime._model_effect import ModelEffect, PolicyEffect
 from geartrain.runtime._node import Node, RunAtWork
 from geartrain.runtime._tool_effect import ToolEffect
@@ -109,6 +110,8 @@ class Effects:
                 return ModelEffect(self, run_id, command, agent.model)
             case EvaluatePermissions():
                 return PolicyEffect(self, run_id, command)
+            case PrepareContext() if command.handoff_to:
+                return HandoffEffect(self, run_id, command)
             case CompactContext():
                 return CompactEffect(self, run_id, command, agent.summariser or agent.model)
             case PrepareContext(handoff_to=""):

@@ -28,6 +28,7 @@ from geartrain.runtime._agent import Agent, RegisteredAgent
 from geartrain.runtime._approvals import ApprovalHook, Approvals, HookCaller
 from geartrain.runtime._effects import Effects
 from geartrain.runtime._executor import Executor
+from geartrain.runtime._handoff import with_handoffs
 from geartrain.runtime._hub import Hub
 from geartrain.runtime._log import log, plain_traceback
 from geartrain.runtime._node import Node
@@ -60,7 +61,7 @@ class Settings:
 
 
 def registered_agents(agents: Iterable[Agent], limits: Limits) -> dict[str, RegisteredAgent]:
-    """Return *agents* by name.
+    """Return *agents* by name, with those that they may hand over to.
 
     Raises:
         InvalidValue: Two have one name, or one is no agent.
@@ -74,6 +75,14 @@ def registered_agents(agents: Iterable[Agent], limits: Limits) -> dict[str, Regi
         if agent.name in registered:
             raise InvalidValue("agents", "agents with different names", agent.name)
         registered[agent.name] = RegisteredAgent(agent, limits)
+    for agent in with_handoffs(each.agent for each in tuple(registered.values())):
+        if agent.name not in registered:
+            registered[agent.name] = RegisteredAgent(agent, limits)
+        for other in agent.handoffs:
+            if isinstance(other, Agent) and other.name in registered and registered[other.name].agent is not other:
+                raise InvalidValue(
+                    f"agents, those of the handoffs of {agent.name!r} included", "one of a name", other.name
+                )
     return registered
 
 

@@ -44,7 +44,13 @@ class RunAtWork(Protocol):
         """The append under way, or the last one."""
         ...
 
-    def put_result(self, event: Event, artifacts: Mapping[str, bytes] = ...) -> None:
+    def put_result(
+        self,
+        event: Event,
+        artifacts: Mapping[str, bytes] = ...,
+        *,
+        specs: Mapping[str, tuple[AgentSpec, bytes]] | None = ...,
+    ) -> None:
         """Take what an effect of this run brought."""
         ...
 
