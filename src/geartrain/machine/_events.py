@@ -19,6 +19,7 @@ from geartrain.machine._values import (
     RequestedCall,
     RunError,
     ToolCall,
+    Traced,
     Usage,
     Verdict,
 )
@@ -141,7 +142,10 @@ class ToolStarted(EventBase, frozen=True, kw_only=True):
 
 
 class ToolFinished(EventBase, frozen=True, kw_only=True):
-    """A call has its result. `verdict` not_done is a `verify` that found the write not done."""
+    """A call has its result. `verdict` not_done is a `verify` that found the write not done.
+
+    `traced` is what the tool traced on the way, as far as it is kept.
+    """
 
     call_id: str
     attempt: int
@@ -151,14 +155,19 @@ class ToolFinished(EventBase, frozen=True, kw_only=True):
     artifact: Artifact | None = None
     tries: int = 1
     verdict: Literal["", "done", "not_done"] = ""
+    traced: tuple[Traced, ...] = ()
 
 
 class WriteInDoubt(EventBase, frozen=True, kw_only=True):
-    """A started write's result was not seen: time-out, cancellation, lost worker, or `verify` could not tell."""
+    """A started write's result was not seen: time-out, cancellation, lost worker, or `verify` could not tell.
+
+    `traced` is what the tool traced until then, as far as it is kept.
+    """
 
     call_id: str
     attempt: int
     reason: str
+    traced: tuple[Traced, ...] = ()
 
 
 class CallSettled(EventBase, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ All of it is stored as JSON. Optional fields have defaults, so that what an olde
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -127,6 +127,14 @@ class Shortening(Value, frozen=True, kw_only=True):
     messages: int
     bytes: int
     calls: tuple[str, ...] = ()
+
+
+class Traced(Value, frozen=True, kw_only=True):
+    """What a tool wanted traced while it ran, in its own words and at its own time (seconds since 1970)."""
+
+    name: str
+    time: float
+    payload: dict[str, Any] = {}
 
 
 class GuardVerdict(Value, frozen=True, kw_only=True):

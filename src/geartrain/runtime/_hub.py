@@ -183,7 +183,7 @@ def _projected(before: Run, moves: Sequence[Moved], *, checkpointed: bool) -> li
     records: list[TraceRecord] = []
     for position, moved in enumerate(moves, start=1):
         last = position == len(moves)
-        records += project(before, moved.event, moved.run, checkpointed=checkpointed and last)
+        records += project(before, moved.event, moved.run, checkpointed=checkpointed and last, traced=False)
         before = moved.run
     return records
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from geartrain.machine import (
     ENDED,
+    EVENT_VERSIONS,
     ApprovalDecided,
     ApprovalExpired,
     Call,
@@ -45,12 +46,31 @@ def _short(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"
 
 
-def project(before: Run, event: Event, after: Run, *, checkpointed: bool = False) -> list[TraceRecord]:
-    """Return what *event* did to a run, in the order in which a reader wants to know it."""
+def project(
+    before: Run, event: Event, after: Run, *, checkpointed: bool = False, traced: bool = True
+) -> list[TraceRecord]:
+    """Return what *event* did to a run, in the order in which a reader wants to know it.
+
+    Without *traced* what a tool traced itself is left out: who follows a run has seen it when it happened.
+    """
     seq, ts, turn = after.seq, after.updated_at, after.turn_count
+    records = _told_by_tool(event, after) if traced and isinstance(event, ToolFinished | WriteInDoubt) else []
+    for name, payload in _records(before, event, after, checkpointed=checkpointed):
+        records.append(TraceRecord(run_id=after.id, event=name, ts=ts, seq=seq, turn=turn, payload=payload))
+    return records
+
+
+def _told_by_tool(event: ToolFinished | WriteInDoubt, after: Run) -> list[TraceRecord]:
     return [
-        TraceRecord(run_id=after.id, event=name, ts=ts, seq=seq, turn=turn, payload=payload)
-        for name, payload in _records(before, event, after, checkpointed=checkpointed)
+        TraceRecord(
+            run_id=after.id,
+            event=each.name,
+            ts=each.time,
+            seq=after.seq,
+            turn=after.turn_count,
+            payload={**each.payload, "call_id": event.call_id},
+        )
+        for each in event.traced
     ]
 
 
@@ -74,6 +94,36 @@ def _records(before: Run, event: Event, after: Run, *, checkpointed: bool) -> It
 _SILENT: Final = frozenset({"RunStarted", "ContextCompacted"})
 
 
+def _snake(name: str) -> str:
+    return _WORD.sub("_", name).lower()
+
+
+# What a tool traces under one of these names is told under `tool.NAME`: it must not pass for what the run did.
+OWN_NAMES: Final = frozenset(map(_snake, EVENT_VERSIONS)) | {
+    "answer_requested",
+    "approval_decided",
+    "approval_requested",
+    "call_settled",
+    "checkpoint_saved",
+    "context_compacted",
+    "effect_abandoned",
+    "event_refused",
+    "guardrail",
+    "handoff",
+    "llm_attempt_failed",
+    "llm_call_finished",
+    "llm_call_started",
+    "llm_delta",
+    "permission_evaluated",
+    "result_dropped",
+    "run_finished",
+    "state_transition",
+    "tool_call_finished",
+    "tool_call_requested",
+    "tool_call_started",
+}
+
+
 def _plain(event: Event) -> tuple[str, Payload]:
     """Return an event without a record of its own under its own name: `PauseRequested` is `pause_requested`."""
     payload = {
@@ -83,7 +133,7 @@ def _plain(event: Event) -> tuple[str, Payload]:
         and isinstance(value := getattr(event, name), (str, int, float))
         and value
     }
-    return _WORD.sub("_", type(event).__name__).lower(), payload
+    return _snake(type(event).__name__), payload
 
 
 def _transitions(before: Run, after: Run) -> Iterator[tuple[str, Payload]]:

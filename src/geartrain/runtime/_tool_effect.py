@@ -21,15 +21,27 @@ from geartrain.runtime._effect import Effect, Registry
 from geartrain.runtime._executor import CallOutcome
 from geartrain.runtime._log import log, plain_traceback
 from geartrain.runtime._node import RunAtWork
+from geartrain.runtime._projection import OWN_NAMES
 from geartrain.runtime._results import whole_result
 from geartrain.runtime._tasks import End, Ended
+from geartrain.runtime._traced import TracedRecords
 from geartrain.tools import Ticket, Tool, ToolContext, cleaned, error_text
 
 
 class ToolEffect(Effect):
     """A tool call: waits for a place in the pool, journals a write as started, runs, reports."""
 
-    __slots__ = ("_asked_to_start", "_at_work", "_began", "_earlier", "_held_back", "_returned", "_ticket", "_tool")
+    __slots__ = (
+        "_asked_to_start",
+        "_at_work",
+        "_began",
+        "_earlier",
+        "_held_back",
+        "_returned",
+        "_ticket",
+        "_tool",
+        "_traced",
+    )
 
     command: RunCall
 
@@ -43,6 +55,7 @@ class ToolEffect(Effect):
         self._began = False
         self._returned = False
         self._at_work = False
+        self._traced = TracedRecords(self.node.clock.now())
 
     @property
     def must_finish(self) -> bool:
@@ -163,8 +176,10 @@ class ToolEffect(Effect):
         self.spawn(work, self.command.timeout_seconds)
 
     def _emit(self, name: str, payload: Mapping[str, Any]) -> None:
+        name = f"tool.{clean_text(name)}" if name in OWN_NAMES else clean_text(name)
         plain = plain_payload({**payload, "call_id": self.command.call_id})
-        self.node.hub.live_from_anywhere(self.run_id, clean_text(name), plain)
+        self.node.hub.live_from_anywhere(self.run_id, name, plain)
+        self._traced.note(name, plain)
 
     def _begin(self) -> None:
         self._began = True
@@ -240,6 +255,7 @@ class ToolEffect(Effect):
             artifact=outcome.artifact,
             tries=outcome.tries,
             verdict=("not_done" if outcome.not_done else "done") if verifying else "",
+            traced=self._traced.taken(),
         )
 
     def _in_doubt(self, reason: str) -> WriteInDoubt:
@@ -250,6 +266,7 @@ class ToolEffect(Effect):
             call_id=self.command.call_id,
             attempt=self.command.attempt,
             reason=cleaned(reason),
+            traced=self._traced.taken(),
         )
 
     def stop(self) -> None:

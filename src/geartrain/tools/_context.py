@@ -53,6 +53,11 @@ class ToolContext:
         return await self.read_result(call_id)
 
     def trace(self, name: str, /, **payload: Any) -> None:
-        """Send a trace record of this call. Never raises: who listens never changes a result."""
+        """Send a trace record of this call. Never raises: who listens never changes a result.
+
+        It is told live, and journalled with the call's result, so that the timeline of an old run has it: the first
+        100 records of a call, and at most 32 KiB of them. One with a name of the runtime's own, such as
+        `run_finished`, is told as `tool.run_finished`.
+        """
         with suppress(Exception):  # a stranger's code
             self.emit(name, payload)
