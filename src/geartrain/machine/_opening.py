@@ -43,8 +43,7 @@ def opened(draft: Draft, call: Call, request: RequestedCall) -> Call:
         return _handoff(draft, call, target)
     sub_agent, tool = spec.sub_agent(request.tool), spec.tool(request.tool)
     if sub_agent is None and tool is None:
-        handoffs = (f"{HANDOFF_PREFIX}{name}" for name in spec.handoffs)
-        known = ", ".join([*(each.name for each in spec.tools), *(each.name for each in spec.sub_agents), *handoffs])
+        known = ", ".join([*(each.name for each in spec.tools), *(each.name for each in spec.sub_agents)])
         return done_at_once(
             call, ResultStatus.ERROR, brief(f"there is no tool {call.tool!r}; there are: {known or 'none'}")
         )

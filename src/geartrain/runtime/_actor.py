@@ -67,7 +67,7 @@ from geartrain.runtime._edge import clean_text
 from geartrain.runtime._entry import Moved, entry_of, head_of, stored
 from geartrain.runtime._judging import PendingVerdicts, ask_policy
 from geartrain.runtime._log import log, plain_traceback
-from geartrain.runtime._node import Node
+from geartrain.runtime._node import FoundSpecs, Node
 from geartrain.tools import error_text
 
 # Outside events remembered by a loaded run, so that a delivery repeated at once is known without asking the store.
@@ -88,7 +88,7 @@ class Delivery:
         outside: bool,
         reply: Reply[int] | None = None,
         artifacts: Mapping[str, bytes] = _NOTHING,
-        specs: Mapping[str, tuple[AgentSpec, bytes]] | None = None,
+        specs: FoundSpecs | None = None,
         inbox: int | None = None,
     ) -> None:
         self.event = event
@@ -151,11 +151,7 @@ class RunActor:
         return self.run.seq == 0 or rests(self.run, self.specs[self.run.spec])
 
     def put_result(
-        self,
-        event: Event,
-        artifacts: Mapping[str, bytes] = _NOTHING,
-        *,
-        specs: Mapping[str, tuple[AgentSpec, bytes]] | None = None,
+        self, event: Event, artifacts: Mapping[str, bytes] = _NOTHING, *, specs: FoundSpecs | None = None
     ) -> None:
         """Take what an effect of this run brought."""
         self.cell.put_result(Delivery(event, outside=False, artifacts=artifacts, specs=specs))

@@ -26,6 +26,9 @@ from geartrain.runtime._reading import RunSnapshot
 from geartrain.runtime._tasks import EffectTasks
 from geartrain.tools import Pool, ProcessStatistics, ThreadPool
 
+# Specs by digest, each with its stored form.
+FoundSpecs = Mapping[str, tuple[AgentSpec, bytes]]
+
 
 class RunAtWork(Protocol):
     """A run in memory, as effects and services see it."""
@@ -44,13 +47,7 @@ class RunAtWork(Protocol):
         """The append under way, or the last one."""
         ...
 
-    def put_result(
-        self,
-        event: Event,
-        artifacts: Mapping[str, bytes] = ...,
-        *,
-        specs: Mapping[str, tuple[AgentSpec, bytes]] | None = ...,
-    ) -> None:
+    def put_result(self, event: Event, artifacts: Mapping[str, bytes] = ..., *, specs: FoundSpecs | None = ...) -> None:
         """Take what an effect of this run brought."""
         ...
 

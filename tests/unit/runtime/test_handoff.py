@@ -99,7 +99,7 @@ async def test_a_handoff_that_is_not_listed_is_no_tool(memory: Store) -> None:
         assert (await run.wait_ended()).agent == "triage"
         ((status, text),) = await results_of(run, runtime)
         assert status is ResultStatus.ERROR
-        assert "there are: hand_off_to_billing" in text
+        assert "there is no tool 'hand_off_to_other'" in text
 
 
 async def test_a_conversation_is_handed_back(store: Store) -> None:
