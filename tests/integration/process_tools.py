@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from geartrain.tools import Done, NotDone, ToolContext, Unknown, tool
+from geartrain.tools import Done, NotDone, ResultUnavailable, ToolContext, Unknown, tool
 
 
 @tool(read_only=True, isolation="process")
@@ -70,6 +70,16 @@ def told(context: ToolContext) -> list[Any]:
     context.trace("seen", key=context.idempotency_key, odd=object)
     fields = [context.run_id, context.call_id, context.idempotency_key, context.attempt, context.deadline]
     return [*fields, context.principal, dict(context.context)]
+
+
+@tool(read_only=True, isolation="process")
+async def read_again(context: ToolContext) -> list[str]:
+    """Return the results of two earlier calls, the second of which there is not."""
+    try:
+        await context.result_of("t9.c9")
+    except ResultUnavailable as unavailable:
+        return [await context.result_of("t1.c1"), str(unavailable)]
+    return []
 
 
 def found_out(arguments: dict[str, Any], _context: ToolContext) -> Done | NotDone | Unknown:

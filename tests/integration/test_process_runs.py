@@ -222,4 +222,6 @@ async def test_ninety_nine_runs_beside_twenty_misbehaving_tools_end_as_in_a_clea
     assert [end.answer for end in ends] == ["done"] * len(bad) + ["well"] * len(good)
     assert journals == expected
     assert [len(result) for result in results] == [1] * len(worse)
+    timed_out = {name for name, [(status, _)] in zip(WORSE, results, strict=True) if status is ResultStatus.TIMED_OUT}
+    assert timed_out == {name for name, seconds in WORSE.items() if seconds}
     assert processes_below() == []

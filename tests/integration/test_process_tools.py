@@ -23,6 +23,7 @@ from geartrain.tools import (
     NotDone,
     Outcome,
     ProcessPool,
+    ResultUnavailable,
     ThreadPool,
     Tool,
     ToolContext,
@@ -348,3 +349,17 @@ async def test_a_worker_that_has_had_nothing_to_do_for_long_leaves() -> None:
         await until(lambda: here.pool.statistics().processes == 0)
 
         assert (await here.run(process_tools.add, a=1, b=3)).text == "4"
+
+
+async def test_a_tool_in_a_worker_reads_the_results_of_earlier_calls() -> None:
+    async def read_result(call_id: str) -> str:
+        await asyncio.sleep(0)
+        if call_id != "t1.c1":
+            raise ResultUnavailable(call_id, "there is no such call")
+        return "x" * 300_000
+
+    async with world() as here:
+        outcome = await here.run(process_tools.read_again, ToolContext(read_result=read_result))
+
+    assert outcome.full is not None
+    assert outcome.full.decode() == f'["{"x" * 300_000}","call \'t9.c9\': there is no such call"]'

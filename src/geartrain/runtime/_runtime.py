@@ -60,7 +60,7 @@ from geartrain.trace import Observer, TraceRecord
 
 
 class RuntimeStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """How a runtime is doing, as of the moment of asking."""
+    """How a runtime is doing, as of the moment of asking; `processes` is None until a tool needs a worker process."""
 
     runs_loaded: int
     effects: int

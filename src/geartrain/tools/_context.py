@@ -28,8 +28,8 @@ class ToolContext:
 
     `idempotency_key` is the same each time the same call is tried. `attempt` counts from 1. `deadline` is in
     seconds since 1970, or None. `context` is a copy of the data that the run was started with; `principal` is on
-    whose behalf it runs. `emit` is where `trace` sends its records, called on the tool's own thread;
-    `read_result` is where `result_of` looks.
+    whose behalf it runs. `emit` is where `trace` sends its records, called on the tool's own thread
+    (for one in a worker process, on the event loop's); `read_result` is where `result_of` looks.
     """
 
     run_id: str = ""
@@ -45,7 +45,7 @@ class ToolContext:
     async def result_of(self, call_id: str) -> str:
         """Return the whole result of an earlier call of this run, as far as it is stored.
 
-        For tools that run as a task: the store is read on the event loop.
+        For `async` tools, as tasks or in worker processes: the store is read on the event loop.
 
         Raises:
             ResultUnavailable: There is no such call, it has no result yet, or what it gave is no text.

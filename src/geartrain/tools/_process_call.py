@@ -14,9 +14,9 @@ from geartrain.limits import Limits
 from geartrain.machine import ResultStatus
 from geartrain.tools._clean import Outcome, cut, error_text
 from geartrain.tools._context import ToolContext
-from geartrain.tools._errors import ProcessesUnavailable, ToolDefinitionError, WorkerEnded
+from geartrain.tools._errors import ProcessesUnavailable, ResultUnavailable, ToolDefinitionError, WorkerEnded
 from geartrain.tools._invoke import unshown
-from geartrain.tools._process_frames import Answer, Answered, Call, Target, Traced, Verified
+from geartrain.tools._process_frames import Answer, Answered, Call, Result, ResultWanted, Target, Traced, Verified
 from geartrain.tools._process_pool import ProcessPool, TargetRefused
 from geartrain.tools._process_target import target_of
 from geartrain.tools._process_worker import Worker
@@ -145,6 +145,8 @@ class _Use:
         traced = partial(_trace, context)
         try:
             answer = await worker.call(call, on_traced=traced, on_returned=returned)
+            while isinstance(answer, ResultWanted):
+                answer = await worker.go_on(await _result(context, answer.call_id))
         except BaseException as error:
             worker.gone.add_done_callback(lambda _: self._over())
             worker.kill()
@@ -159,6 +161,13 @@ class _Use:
             worker.gone.add_done_callback(lambda _: self._over())
             worker.quit()
         return answer
+
+
+async def _result(context: ToolContext, call_id: str) -> Result:
+    try:
+        return Result(await context.read_result(call_id))
+    except ResultUnavailable as unavailable:
+        return Result("", unavailable.reason)
 
 
 def _trace(context: ToolContext, record: Traced) -> None:

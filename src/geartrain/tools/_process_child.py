@@ -20,9 +20,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from geartrain.machine import ResultStatus
 from geartrain.tools import _loading
-from geartrain.tools._clean import error_text
+from geartrain.tools._clean import Outcome, cut, error_text
 from geartrain.tools._context import ToolContext
+from geartrain.tools._errors import ArgumentsInvalid, ResultUnavailable
 from geartrain.tools._invoke import prepared, run_plain
 from geartrain.tools._process_frames import (
     LENGTH,
@@ -32,6 +34,8 @@ from geartrain.tools._process_frames import (
     FromWorker,
     Prepare,
     Prepared,
+    Result,
+    ResultWanted,
     Returned,
     Target,
     ToWorker,
@@ -57,7 +61,7 @@ def serve(channel: int) -> None:
     while (message := link.received()) is not None:
         if isinstance(message, Prepare):
             link.send(Prepared(tools.problem(message.target)))
-        else:
+        elif isinstance(message, Call):
             link.send(_answer(message, tools, link))
 
 
@@ -67,6 +71,7 @@ class _Link:
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
         self._sending = threading.Lock()
+        self._asking = threading.Lock()
         self._pid = os.getpid()
 
     def received(self) -> ToWorker | None:
@@ -78,6 +83,15 @@ class _Link:
             os._exit(0)  # a tool has forked, and its copy of us has come back from the tool
         with self._sending:
             self._channel.sendall(frame(message))
+
+    def asked(self, question: ResultWanted) -> Result:
+        """Ask the runtime, which says nothing of its own accord while a call is at work."""
+        with self._asking:
+            self.send(question)
+            answer = self.received()
+        if not isinstance(answer, Result):
+            raise ResultUnavailable(question.call_id, "the connection to the runtime is closed")
+        return answer
 
     def _exactly(self, size: int) -> bytes:
         data = bytearray()
@@ -156,14 +170,18 @@ def _answer(call: Call, tools: _Tools, link: _Link) -> Answered | Verified:
         context=call.context,
         principal=call.principal,
         emit=partial(_emit, link, call.number),
+        read_result=partial(_read_result, link, call.number),
     )
-    arguments = made.decode(call.arguments)
+    try:
+        arguments = made.decode(call.arguments)
+    except ArgumentsInvalid as invalid:  # the module has changed since the runtime was opened
+        return _not_asked(call, str(invalid))
     room = Room(call.limits)
     if call.mode == "verify":
         with room.limited():
             found = verify_here(made, arguments, context, call.limits)
         return _verified(call.number, found, reusable=room.is_as_before())
-    work = partial(_limited, room, prepared(made, arguments, context))
+    work = partial(_limited, room, prepared(made, arguments, context), inspect.iscoroutinefunction(made.function))
     outcome, may_retry = run_plain(made, work, call.limits, lambda: link.send(Returned(call.number)))
     return Answered(call.number, outcome, may_retry, room.is_as_before())
 
@@ -178,10 +196,24 @@ def _verified(number: int, found: Done | NotDone | Unknown, *, reusable: bool) -
             return Verified(number, "unknown", reason, reusable)
 
 
-def _limited(room: Room, call: Callable[[], Any]) -> Any:
+def _limited(room: Room, call: Callable[[], Any], is_async: bool) -> Any:
     with room.limited():
         value = call()
-        return asyncio.run(value) if inspect.iscoroutine(value) else value
+        return asyncio.run(value) if is_async else value
+
+
+def _not_asked(call: Call, reason: str) -> Answered | Verified:
+    if call.mode == "verify":
+        return Verified(call.number, "unknown", reason, reusable=True)
+    outcome = Outcome(ResultStatus.NOT_STARTED, cut(reason, call.limits.result_context_bytes))
+    return Answered(call.number, outcome, may_retry=False, reusable=True)
+
+
+async def _read_result(link: _Link, number: int, call_id: str) -> str:
+    result = link.asked(ResultWanted(number, call_id))
+    if result.problem:
+        raise ResultUnavailable(call_id, result.problem)
+    return result.text
 
 
 def _emit(link: _Link, number: int, name: str, payload: Mapping[str, Any]) -> None:

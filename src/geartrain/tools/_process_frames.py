@@ -60,6 +60,13 @@ class Call(msgspec.Struct, tag="call"):
     limits: Limits
 
 
+class Result(msgspec.Struct, tag="result"):
+    """To a worker: the result of an earlier call that the tool has asked for, or why there is none."""
+
+    text: str
+    problem: str = ""
+
+
 class Prepared(msgspec.Struct, tag="prepared"):
     """From a worker: the tool was found, or why not."""
 
@@ -80,6 +87,13 @@ class Returned(msgspec.Struct, tag="returned"):
     number: int
 
 
+class ResultWanted(msgspec.Struct, tag="result_wanted"):
+    """From a worker: a tool asks for the result of an earlier call; its own call goes on with a `Result`."""
+
+    number: int
+    call_id: str
+
+
 class Answered(msgspec.Struct, tag="answered"):
     """From a worker: what came of a run. `reusable` when nothing of the call is left in the worker."""
 
@@ -98,9 +112,9 @@ class Verified(msgspec.Struct, tag="verified"):
     reusable: bool
 
 
-ToWorker = Prepare | Call
-FromWorker = Prepared | Traced | Returned | Answered | Verified
-Answer = Prepared | Answered | Verified
+ToWorker = Prepare | Call | Result
+FromWorker = Prepared | Traced | Returned | ResultWanted | Answered | Verified
+Answer = Prepared | ResultWanted | Answered | Verified
 
 _to_worker: Final = msgspec.msgpack.Decoder(ToWorker)
 _from_worker: Final = msgspec.msgpack.Decoder(FromWorker)

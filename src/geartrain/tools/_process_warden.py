@@ -291,6 +291,7 @@ def kill(pid: int) -> None:
 def main() -> int:
     """Be the warden; what returns is the worker, with its end of the channel."""
     channel, parent = int(sys.argv[1]), int(sys.argv[2])
+    os.set_inheritable(channel, False)  # to what the worker starts
     set_process_option(PR_SET_PDEATHSIG, signal.SIGTERM)
     set_process_option(PR_SET_CHILD_SUBREAPER, 1)
     worker, output = start(channel)

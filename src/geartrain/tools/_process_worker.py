@@ -32,6 +32,8 @@ from geartrain.tools._process_frames import (
     FromWorker,
     Prepare,
     Prepared,
+    Result,
+    ResultWanted,
     Returned,
     Target,
     Traced,
@@ -127,6 +129,10 @@ class Worker:
         self._tell_warden("begin {} {} {}\n".format(*bounds))
         return self._ask(frame(call))
 
+    def go_on(self, result: Result) -> asyncio.Future[Answer]:
+        """Give what the call has asked for in place of an answer; the future is done with its next one."""
+        return self._ask(frame(result))
+
     def _ask(self, data: bytes) -> asyncio.Future[Answer]:
         assert self._asked is None, "one question at a time"
         asked = self._asked = self._loop.create_future()
@@ -215,14 +221,15 @@ class Worker:
                 self._on_traced(message)
             case Returned() if self._on_returned is not None:
                 self._on_returned()
-            case Prepared() | Answered() | Verified():
-                if not isinstance(message, Prepared):
-                    self._tell_warden("end\n")
+            case Prepared() | ResultWanted():
+                self._answered(message)
+            case Answered() | Verified():
+                self._tell_warden("end\n")
+                self._on_traced = self._on_returned = None
                 self._answered(message)
 
     def _answered(self, answer: Answer | WorkerEnded) -> None:
         asked, self._asked = self._asked, None
-        self._on_traced = self._on_returned = None
         if asked is None or asked.done():
             return
         if isinstance(answer, WorkerEnded):

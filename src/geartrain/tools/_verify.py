@@ -84,7 +84,7 @@ def verify_here(
     assert tool.verify is not None, "asked only of tools that have it"
     try:
         answer = tool.verify(copy.deepcopy(dict(arguments)), own_context(context))
-        if inspect.iscoroutine(answer):
+        if inspect.iscoroutinefunction(tool.verify):
             answer = asyncio.run(answer)
     except BaseException as error:  # noqa: BLE001 - a stranger's code: not knowing is the answer to all that it raises
         return _raised(error)
