@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import signal
 import time
@@ -38,6 +39,28 @@ agents = [
     Agent("looking", model=ScriptedModel([[call("look_up", key="a"), call("look_up", key="b")], answer("found")]),
           tools=[look_up]),
 ]
+'''
+
+
+THREE = '''
+from geartrain import Agent, ScriptedModel, tool
+from geartrain.models import answer, call
+
+
+@tool
+def note(text: str) -> str:
+    """Note a text."""
+    with open("noted.txt", "a") as file:
+        file.write(text + "\\n")
+    return f"noted {text}"
+
+
+agents = Agent(
+    "noter",
+    model=ScriptedModel([[call("note", text=text) for text in ("same", "same", "other")], answer("thanks")]),
+    tools=[note],
+    on_denied="tell",
+)
 '''
 
 
@@ -246,3 +269,54 @@ def test_a_question_about_a_folder_goes_on_in_that_folder(world: World) -> None:
 
     assert (second.returncode, json.loads(second.stdout)["context"]) == (0, run["context"])
     assert len(world.runs()) == 2
+
+
+def test_three_approvals_are_decided_in_reverse_by_two_people_with_a_restart_between(world: World) -> None:  # noqa: F811
+    """Show 1: each command is a process of its own, so there is a restart between any two of them."""
+    (world.folder / "three.py").write_text(THREE)
+    run = json.loads(world.run("run", "go", "--app", "three", "--json").stdout)
+    assert [call["call_id"] for call in run["waiting"]] == ["t1.c1", "t1.c2", "t1.c3"]
+
+    one = world.run("approve", run["id"], "t1.c3", "--app", "three", "--by", "ann")
+    other = world.run("deny", run["id"], "t1.c2", "--app", "three", "--by", "bob", "--reason", "not twice")
+    assert (one.returncode, other.returncode) == (3, 3)
+    assert not (world.folder / "noted.txt").exists()
+    edited = ("--arguments", '{"text": "better"}')
+    last = world.run("approve", run["id"], "t1.c1", "--app", "three", "--by", "ann", *edited)
+    again = world.run("approve", run["id"], "t1.c3", "--app", "three", "--by", "bob")
+
+    assert (last.returncode, last.stdout, again.returncode) == (0, "thanks\n", 2)
+    assert (world.folder / "noted.txt").read_text() == "better\nother\n"
+    decisions = re.findall(r"(?:approved|denied) by .*", world.run("show", run["id"]).stdout)
+    assert decisions == [
+        "approved by ann: t1.c3 note",
+        "denied by bob: t1.c2 note: not twice",
+        'approved by ann: t1.c1 note, arguments changed to {"text": "better"}',
+    ]
+    seen = json.loads(world.run("show", run["id"], "--full", "--json").stdout)
+    asked = next(record["payload"]["saw"] for record in reversed(seen) if "saw" in record["payload"])
+    results = [(message["call_id"], message["text"]) for message in asked if message["role"] == "tool"]
+    assert results == [("t1.c1", "noted better"), ("t1.c2", "[denied] not twice"), ("t1.c3", "noted other")]
+
+
+def test_a_decision_made_by_two_processes_at_once_is_made_once(world: World) -> None:  # noqa: F811
+    """AP-9: one decides; the others are told that, or that another process is at it."""
+    (world.folder / "three.py").write_text(THREE)
+    run = json.loads(world.run("run", "go", "--app", "three", "--json").stdout)["id"]
+
+    commands = [
+        world.start(verb, run, "t1.c1", "--app", "three", "--by", f"{verb}{number}")
+        for number in range(5)
+        for verb in ("approve", "deny")
+    ]
+    codes, said = [], []
+    for command in commands:
+        codes.append(command.wait())
+        said.append(command.output[1])
+        command.close()
+
+    assert codes.count(3) == 1, said
+    decided = json.loads(world.run("show", run, "--json").stdout)
+    assert [record["event"] for record in decided].count("approval_decided") == 1
+    for code, told in zip(codes, said, strict=True):
+        assert code == 3 or "is not waiting" in told or "owned by process" in told, told

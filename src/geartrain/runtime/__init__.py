@@ -1,6 +1,7 @@
 """The runtime: run actors, their effects, recovery, and the door through which callers reach runs."""
 
 from geartrain.runtime._agent import Agent
+from geartrain.runtime._approvals import ApprovalHook
 from geartrain.runtime._effect import current_run
 from geartrain.runtime._executor import CallOutcome, Executor, LiveExecutor
 from geartrain.runtime._handle import RunHandle
@@ -32,6 +33,7 @@ from geartrain.runtime._travel import ExportUnusable, RedactionRefused
 __all__ = [
     "Agent",
     "Allow",
+    "ApprovalHook",
     "Ask",
     "CallOutcome",
     "Change",

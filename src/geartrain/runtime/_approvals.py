@@ -28,6 +28,7 @@ ApprovalHook = Callable[[OpenCall], Any]
 
 HOOK_TRIES: Final = 3
 HOOKS_AT_ONCE: Final = 8
+HOOKS_WAITING: Final = 1_000
 _PAGE: Final = 100
 _BACKOFF_SECONDS: Final = 1.0
 
@@ -175,31 +176,48 @@ class HookCaller:
         self._tasks = tasks
         self._seconds = limits.hook_seconds
         self._threads = ThreadPool(HOOKS_AT_ONCE)
-        self._open: dict[str, OpenCall] = {}
+        # What is open and known here; None once the hook has heard of it, or will not.
+        self._open: dict[str, OpenCall | None] = {}
         self._waiting: deque[tuple[str, int]] = deque()
         self._at_work: dict[str, EffectTask] = {}
         self._pauses: set[asyncio.TimerHandle] = set()
         self._closed = False
         self._idle: asyncio.Future[None] | None = None
+        # Set while there is room for more to wait, and when some found none and are to be looked for in the store.
+        self._room, self._missed = asyncio.Event(), asyncio.Event()
+        self._room.set()
 
     def opened(self, call: OpenCall) -> None:
         """Have the hook told of an open approval; one that it was told of is not told again."""
-        if call.id not in self._open and not self._closed:
-            self._open[call.id] = call
-            self._waiting.append((call.id, 1))
-            self._go_on()
+        if call.id in self._open or self._closed:
+            return
+        if len(self._waiting) >= HOOKS_WAITING:
+            self._missed.set()
+            return
+        self._open[call.id] = call
+        self._waiting.append((call.id, 1))
+        self._go_on()
 
     def closed(self, open_id: str) -> None:
         """Take note that an approval is decided."""
         self._open.pop(open_id, None)
 
-    async def scan(self, journal: Journal) -> None:
-        """Have the hook told of what was open before this runtime."""
+    async def serve(self, journal: Journal, at_once: bool) -> None:
+        """Look in the store for what is open: *at_once* for what was open before, later for what found no room."""
+        while at_once or await self._missed.wait():
+            at_once = False
+            self._missed.clear()
+            await self._scan(journal)
+
+    async def _scan(self, journal: Journal) -> None:
         delay = 0.1
         while not self._closed:
             try:
                 async for call in open_approvals(journal):
-                    self.opened(call)
+                    await self._room.wait()
+                    row = await journal.head(call.run_id)
+                    if row is not None and f"{HoldKind.APPROVAL}({call.call_id})" in row.head.holds:
+                        self.opened(call)
             except StoreFailed as error:
                 log.warning("approvals_not_read", error=str(error))
                 await asyncio.sleep(delay)
@@ -213,6 +231,10 @@ class HookCaller:
             call = self._open.get(open_id)
             if call is not None and open_id not in self._at_work:
                 self._start(call, attempt)
+        if len(self._waiting) < HOOKS_WAITING // 2:
+            self._room.set()
+        elif len(self._waiting) >= HOOKS_WAITING:
+            self._room.clear()
 
     def _start(self, call: OpenCall, attempt: int) -> None:
         def ended(ended: Ended) -> None:
@@ -236,6 +258,8 @@ class HookCaller:
         self._at_work.pop(call.id, None)
         if ended.end is not End.RETURNED and not self._closed:
             self._failed(call, attempt, ended)
+        elif call.id in self._open:
+            self._open[call.id] = None
         if self._idle is not None and not self._at_work and not self._idle.done():
             self._idle.set_result(None)
         self._go_on()
@@ -245,7 +269,10 @@ class HookCaller:
         log.warning(
             "on_approval_failed", call=call.id, attempt=attempt, error=what, traceback=plain_traceback(ended.error)
         )
-        if attempt < HOOK_TRIES:
+        if attempt >= HOOK_TRIES:
+            if call.id in self._open:
+                self._open[call.id] = None
+        else:
             loop = asyncio.get_running_loop()
             handle: asyncio.TimerHandle
 

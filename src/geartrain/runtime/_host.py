@@ -191,10 +191,10 @@ class Host:
                 node.spawn = partial(_spawn, services)
                 node.on_dropped = partial(node.spawn, residents.reload)
                 services.start_soon(timer.serve)
+                if node.approvals.hook is not None:
+                    services.start_soon(node.approvals.hook.serve, journal, self.settings.recover == "all")
                 if self.settings.recover == "all":
                     services.start_soon(residents.recover_all)
-                    if node.approvals.hook is not None:
-                        services.start_soon(node.approvals.hook.scan, journal)
                 ready.set_result(None)
                 await self._stop.wait()
                 await self._shut(node)

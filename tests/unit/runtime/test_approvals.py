@@ -396,3 +396,25 @@ async def test_a_policys_own_time_to_decide_is_kept_over_a_restart(store: Store,
 
         assert (await run.snapshot()).ended
     assert not ledger.done
+
+
+async def test_more_open_approvals_than_may_wait_are_told_of_all_the_same(
+    memory: Store, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("geartrain.runtime._approvals.HOOKS_WAITING", 4)
+    told: Counter[str] = Counter()
+
+    async def hook(call: OpenCall) -> None:
+        await asyncio.sleep(1.0)
+        told[call.id] += 1
+
+    agent = writing(ledger, 30)
+    async with memory.runtime(agent, policy=ask, on_approval=hook) as runtime:
+        run = await runtime.start(agent, "go")
+        await asyncio.sleep(60.0)
+        assert told == {f"{run.id}/t1.c{n}": 1 for n in range(1, 31)}
+    told.clear()
+    async with memory.runtime(agent, policy=ask, on_approval=hook):
+        await asyncio.sleep(60.0)
+
+    assert told == {f"{run.id}/t1.c{n}": 1 for n in range(1, 31)}
