@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -149,6 +150,20 @@ def test_an_export_that_is_cut_or_edited_is_refused_with_the_line(command: str, 
         done = world.run(command, str(file), cwd=world.elsewhere)
         assert (done.returncode, done.stdout) == (2, "")
         assert (f"line {line}: " if line else "found version 9") in done.stderr
+
+
+def test_an_export_is_read_from_a_pipe(world: World) -> None:  # noqa: F811
+    run = world.app("writer")["id"]
+    file = export(world, run)
+    pipe = world.elsewhere / "pipe"
+    os.mkfifo(pipe)
+
+    replaying = world.start("replay", str(pipe), cwd=world.elsewhere)
+    pipe.write_bytes(file.read_bytes())
+
+    assert replaying.wait() == 0
+    assert replaying.output[0].startswith(f"{run}: no difference")
+    replaying.close()
 
 
 @pytest.mark.parametrize("given", ["none.jsonl", "./none", "app.py", ".geartrain/runs.db", "x" * 5_000])

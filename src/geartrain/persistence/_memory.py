@@ -327,15 +327,23 @@ class MemoryJournal:
         self._forget_unreferred()
         return True
 
-    async def prune(self, *, before: float, limit: int = 1_000) -> int:
-        """Delete runs that ended before that time, oldest first; see `Journal.prune`."""
-        self._check_open("prune")
-        over = [
+    async def ended(self, *, before: float) -> int:
+        """Return how many runs ended before that time."""
+        self._check_open("ended")
+        return len(self._over(before))
+
+    def _over(self, before: float) -> Sequence[tuple[float, str]]:
+        """Return the runs that ended before that time, oldest first."""
+        return sorted(
             (run.head.updated_at, run_id)
             for run_id, run in self._runs.items()
             if run.head.ended and run.head.updated_at < before
-        ]
-        going = sorted(over)[:limit]
+        )
+
+    async def prune(self, *, before: float, limit: int = 1_000) -> int:
+        """Delete runs that ended before that time, oldest first; see `Journal.prune`."""
+        self._check_open("prune")
+        going = self._over(before)[:limit]
         for _, run_id in going:
             self._forget(run_id)
         self._forget_unreferred()

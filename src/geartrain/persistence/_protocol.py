@@ -316,6 +316,10 @@ class Journal(Protocol):
         """
         ...
 
+    async def ended(self, *, before: float) -> int:
+        """Return how many runs ended before that time: those that `prune` would delete."""
+        ...
+
     async def prune(self, *, before: float, limit: int = 1_000) -> int:
         """Delete up to *limit* runs that ended before that time, oldest first, and return how many went.
 

@@ -31,6 +31,7 @@ from geartrain.runtime._travel import RedactionRefused
 from geartrain.version import VERSION as GEARTRAIN
 
 _DIGEST: Final = re.compile("[0-9a-f]{32}")
+_REFERENCE: Final = b'"artifact"'
 _JSON: Final[msgspec.json.Decoder[dict[str, Any]]] = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -74,6 +75,7 @@ async def export_run(
         yield writer.sealed(SpecLine(digest=name, body=msgspec.Raw(body)))
     written: set[str] = set()
     missing: set[str] = set()
+    seq = 0
     async for copied in copy.events(loaded):
         for name, data in copied.artifacts.items():
             if data is None:
@@ -82,6 +84,9 @@ async def export_run(
                 written.add(name)
                 yield writer.sealed(ArtifactLine(digest=name, data=data))
         yield writer.sealed(_line(run_id, copied.event))
+        seq = copied.event.seq
+    if seq != loaded.last_seq:  # deleted meanwhile
+        raise RunNotFound(run_id)
     end = EndLine(events=loaded.last_seq, specs=len(copy.specs), artifacts=len(written), missing=tuple(sorted(missing)))
     yield writer.sealed(end)
 
@@ -185,6 +190,8 @@ class _Copy:
             yield await self._copied(row)
 
     async def _copied(self, row: StoredEvent) -> _Copied:
+        if self._redaction is None and _REFERENCE not in row.body:
+            return _Copied(row, {})
         data = _JSON.decode(row.body)
         if self._redaction is None:
             names = sorted({name for _, name in _references(data)})

@@ -8,12 +8,10 @@ from typing import Any, Final
 
 from geartrain.errors import InvalidValue, RunNotFound
 from geartrain.machine import ENDED
-from geartrain.persistence import Journal
 from geartrain.runtime._node import Node
 
 # So many go in one transaction; between two, appends of other runs have their turn.
 _AT_ONCE: Final = 200
-_PAGE: Final = 1_000
 
 
 async def delete_run(node: Node, run_id: str) -> None:
@@ -27,7 +25,7 @@ async def prune_runs(node: Node, before: float | datetime, *, dry_run: bool) -> 
     """Delete runs that ended before a time; see `Runtime.prune`."""
     time = checked_time(before)
     if dry_run:
-        return await count_ended(node.journal, time)
+        return await node.journal.ended(before=time)
     gone = 0
     while count := await node.journal.prune(before=time, limit=_AT_ONCE):
         gone += count
@@ -42,16 +40,6 @@ def _forget(node: Node, run_id: str) -> None:
     actor = node.actors.get(run_id)
     if actor is not None and actor.run.state in ENDED:
         actor.drop(RunNotFound(run_id))
-
-
-async def count_ended(journal: Journal, before: float) -> int:
-    """Return how many runs ended before that time."""
-    count = 0
-    after: tuple[float, str] | None = None
-    while rows := await journal.list(after=after, limit=_PAGE, states=sorted(ENDED)):
-        count += sum(row.head.ended and row.head.updated_at < before for row in rows)
-        after = (rows[-1].head.created_at, rows[-1].run_id)
-    return count
 
 
 def checked_time(before: Any) -> float:

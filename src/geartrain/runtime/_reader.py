@@ -12,7 +12,7 @@ from typing import Self
 
 from geartrain.machine import AgentSpec, decode_spec
 from geartrain.persistence import Journal, StoreStatistics
-from geartrain.runtime._keeping import checked_time, count_ended
+from geartrain.runtime._keeping import checked_time
 from geartrain.runtime._reading import (
     JournalEntry,
     ReplayReport,
@@ -26,7 +26,7 @@ from geartrain.runtime._reading import (
     stored_events,
     timeline,
 )
-from geartrain.runtime._statistics import RunTotals, totals_of
+from geartrain.runtime._statistics import RunTotals, counted
 from geartrain.runtime._stepper import Stepper
 from geartrain.runtime._tail import RunTail
 from geartrain.trace import TraceRecord
@@ -149,11 +149,11 @@ class RunReader(AbstractAsyncContextManager["RunReader"]):
         Raises:
             InvalidValue: *before* is no time.
         """
-        return await count_ended(self.journal, checked_time(before))
+        return await self.journal.ended(before=checked_time(before))
 
     async def totals(self) -> RunTotals:
         """Return what all runs of the store come to: by state, errors by kind, turns, tokens, calls."""
-        return await totals_of(self.journal)
+        return RunTotals.of(await counted(self.journal))
 
     async def statistics(self) -> StoreStatistics:
         """Return how the store is doing."""

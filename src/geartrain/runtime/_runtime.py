@@ -52,7 +52,7 @@ from geartrain.runtime._reading import (
     timeline,
 )
 from geartrain.runtime._starting import own_run_id, started_event
-from geartrain.runtime._statistics import RunTotals, totals_of
+from geartrain.runtime._statistics import RunTotals, counted
 from geartrain.tools import ProcessStatistics, ThreadPool
 from geartrain.trace import Observer, TraceRecord
 
@@ -409,20 +409,21 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
 
     async def totals(self) -> RunTotals:
         """Return what all runs of the store come to: by state, errors by kind, turns, tokens, calls."""
-        return await totals_of(self._host.node.journal)
+        return RunTotals.of(await counted(self._host.node.journal))
 
     async def statistics(self) -> RuntimeStatistics:
-        """Return how the runtime is doing."""
+        """Return how the runtime is doing, and all runs of its store together."""
         node = self._host.node
+        store = await counted(node.journal)
         return RuntimeStatistics(
             runs_loaded=len(node.actors),
             effects=node.effects.count,
             effect_tasks=node.tasks.alive,
             effects_abandoned=node.tasks.abandoned,
             store_failing=node.store_failed_since is not None,
-            store=await node.journal.statistics(),
+            store=store,
             actors=self.actors.statistics(),
-            totals=await totals_of(node.journal),
+            totals=RunTotals.of(store),
             observers=node.hub.statistics(),
             processes=None if node.process_statistics is None else node.process_statistics(),
         )

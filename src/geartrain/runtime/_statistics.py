@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from geartrain.machine import KIND_OF_CODE, RunState
-from geartrain.persistence import Journal
+from geartrain.persistence import Journal, StoreStatistics
 
 _USED: Final = ("turn_count", "input_tokens", "output_tokens", "tool_calls", "tool_failures", "active_seconds")
 _ERROR: Final = "error"
@@ -41,30 +41,34 @@ class RunTotals(msgspec.Struct, frozen=True, kw_only=True):
         """Input and output tokens together."""
         return self.input_tokens + self.output_tokens
 
+    @classmethod
+    def of(cls, store: StoreStatistics) -> RunTotals:
+        """Return what a store says of its runs, asked as `counted` asks it."""
+        codes = dict(sorted(store.tallies[_ERROR].items()))
+        kinds: dict[str, int] = {}
+        for code, count in codes.items():
+            kind = _KINDS.get(code, OTHER)  # one of a newer version
+            kinds[kind] = kinds.get(kind, 0) + count
+        used = {name: int(value) for name, value in store.sums.items()}
+        return cls(
+            runs=store.runs,
+            by_state={str(state): store.runs_by_state[state] for state in sorted(store.runs_by_state, key=_in_order)},
+            errors_by_kind=kinds,
+            errors_by_code=codes,
+            turn_count=used["turn_count"],
+            input_tokens=used["input_tokens"],
+            output_tokens=used["output_tokens"],
+            tool_calls=used["tool_calls"],
+            tool_failures=used["tool_failures"],
+            active_seconds=round(store.sums["active_seconds"], 3),
+            set_apart=store.marked,
+            moved_at=store.updated_at,
+        )
 
-async def totals_of(journal: Journal) -> RunTotals:
-    """Return what all runs of a store come to, from what is stored beside their journals."""
-    store = await journal.statistics(sums=_USED, tallies=(_ERROR,))
-    codes = dict(sorted(store.tallies[_ERROR].items()))
-    kinds: dict[str, int] = {}
-    for code, count in codes.items():
-        kind = _KINDS.get(code, OTHER)  # one of a newer version
-        kinds[kind] = kinds.get(kind, 0) + count
-    used = {name: int(value) for name, value in store.sums.items()}
-    return RunTotals(
-        runs=store.runs,
-        by_state={str(state): store.runs_by_state[state] for state in sorted(store.runs_by_state, key=_in_order)},
-        errors_by_kind=kinds,
-        errors_by_code=codes,
-        turn_count=used["turn_count"],
-        input_tokens=used["input_tokens"],
-        output_tokens=used["output_tokens"],
-        tool_calls=used["tool_calls"],
-        tool_failures=used["tool_failures"],
-        active_seconds=round(store.sums["active_seconds"], 3),
-        set_apart=store.marked,
-        moved_at=store.updated_at,
-    )
+
+async def counted(journal: Journal) -> StoreStatistics:
+    """Return how a store is doing, with all that is to be told of its runs: one look at what is beside the journals."""
+    return await journal.statistics(sums=_USED, tallies=(_ERROR,))
 
 
 _KINDS: Final[Mapping[str, str]] = {str(code): str(kind) for code, kind in KIND_OF_CODE.items()}

@@ -70,6 +70,7 @@ class Stepper:
         self._events: list[tuple[Event, tuple[str, ...]]] = []
         run = Run(id=run_id)
         self._kept = [run]
+        self._looked_at = run
         for row in rows:
             try:
                 event = decode_event(row.type, row.version, row.body)
@@ -96,12 +97,13 @@ class Stepper:
         """
         if not 0 <= seq <= len(self):
             raise InvalidValue("the number of an event", f"0 to {len(self)}", seq)
-        kept = seq // _KEPT_EVERY
-        run = self._kept[kept]
-        for event, _ in self._events[kept * _KEPT_EVERY : seq]:
+        kept = self._kept[seq // _KEPT_EVERY]
+        run = self._looked_at if kept.seq < self._looked_at.seq <= seq else kept
+        for event, _ in self._events[run.seq : seq]:
             result = step(run, event, self._specs)
             assert not isinstance(result, Refusal), "it could follow when the list was made, and a step is pure"
             run = result.run
+        self._looked_at = run
         return run
 
     def frame(self, seq: int) -> Frame:

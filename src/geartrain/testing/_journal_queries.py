@@ -301,6 +301,7 @@ class QueryConformance:
             await journal.append(an_entry(f"r{number}", epoch, head=head, artifacts={f"d{number}": b"x"}))
         await journal.append(an_entry("old but not over", epoch, head=RESTING))
 
+        assert (await journal.ended(before=START), await journal.ended(before=START + 4)) == (0, 4)
         assert await journal.prune(before=START + 4, limit=3) == 3
         assert await _ids(journal) == ["old but not over", "r3", "r4"]
         assert await journal.artifact("d2") is None

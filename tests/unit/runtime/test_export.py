@@ -8,13 +8,15 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from runtime_world import Store, an_agent, calling
 
 from geartrain.errors import FormatUnknown, InvalidValue, RunNotFound
 from geartrain.machine import Budget
 from geartrain.models import ModelReply
 from geartrain.runtime import Ask, ExportUnusable, RedactionRefused, Runtime, open_reader
-from geartrain.runtime._exported import open_export
+from geartrain.runtime._exported import open_export, read_lines
 from geartrain.runtime._lines import Writer
 from geartrain.tools import Tool, tool
 
@@ -160,6 +162,18 @@ async def test_exporting_a_run_that_is_not_there_is_refused(memory: Store) -> No
             await exported(runtime, "r-none")
 
 
+async def test_a_run_that_is_deleted_while_it_is_exported_is_said_to_be_gone(memory: Store) -> None:
+    run_id, _ = await finished(memory)
+
+    async with memory.runtime(agents()) as runtime:
+        lines = runtime.export(run_id)
+        await anext(lines)
+        await runtime.delete(run_id)
+
+        with pytest.raises(RunNotFound):
+            _ = [line async for line in lines]
+
+
 # What is refused where it arrives
 
 
@@ -297,6 +311,19 @@ async def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
     with pytest.raises(ExportUnusable, match="cannot be read"):
         await open_export(file)
+
+
+async def test_no_byte_of_an_export_can_be_changed_unseen(memory: Store) -> None:
+    _, data = await finished(memory, artifacts=False)
+
+    @given(at=st.integers(0, len(data) - 1), byte=st.integers(0, 255))
+    def changed(at: int, byte: int) -> None:
+        edited = data[:at] + bytes([byte]) + data[at + 1 :]
+        if edited != data and edited.rstrip(b"\n") != data.rstrip(b"\n"):
+            with pytest.raises((ExportUnusable, FormatUnknown)):
+                read_lines(edited.splitlines(keepends=True), "run.jsonl")
+
+    changed()
 
 
 # What is left out

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from geartrain.errors import InvalidValue
 from geartrain.runtime._redaction import Redaction
@@ -109,6 +112,45 @@ def test_json_without_end_is_left_out_as_a_whole() -> None:
     deep = '{"a":' * 900 + '"ann"' + "}" * 900
 
     assert "ann" not in after("text:ann", {"arguments": deep})["arguments"]
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def said(value: Any) -> str:
+    """All that JSON data says, wherever it says it."""
+    if isinstance(value, dict):
+        return "\n".join([*value, *map(said, value.values())])
+    if isinstance(value, list):
+        return "\n".join(map(said, value))
+    try:
+        inner = json.loads(value) if isinstance(value, str) else None
+    except ValueError:
+        inner = None
+    return said(inner) if isinstance(inner, dict | list) else str(value)
+
+
+@given(secret=st.text(min_size=4).map(lambda text: f"§{text}"), around=JSON, depth=st.integers(0, 3))
+def test_a_text_that_is_looked_for_is_nowhere_left_however_deep_it_stands(secret: str, around: Any, depth: int) -> None:
+    data: Any = {"a": [around, secret], secret: f"so {secret}"}
+    for _ in range(depth):
+        data = {"inner": json.dumps(data), "of": [around]}
+    redaction = Redaction([f"text:{re.escape(secret)}"])
+
+    shown = redaction.event("RunStarted", {"type": "RunStarted", "input": secret, "context": data})
+
+    assert secret not in said(shown)
+
+
+@given(context=st.dictionaries(st.text(), JSON), text=st.text())
+def test_what_no_rule_names_stays_as_it_is(context: dict[str, Any], text: str) -> None:
+    body = {"type": "RunStarted", "input": text, "context": context, "arguments": json.dumps(context)}
+
+    assert Redaction(["text:§§§nowhere§§§", "no_such_field"]).event("RunStarted", body) == body
 
 
 def test_arguments_keep_their_form_and_their_digests_are_told() -> None:

@@ -25,6 +25,12 @@ class Census:
     totals: Totals
 
 
+def ended(connection: sqlite3.Connection, *, before: float) -> int:
+    """Return how many runs ended before that time."""
+    row = connection.execute("SELECT count(*) FROM runs WHERE ended = 1 AND updated_at < ?", (before,)).fetchone()
+    return int(row[0])
+
+
 def census(connection: sqlite3.Connection, *, sums: Sequence[str], tallies: Sequence[str]) -> Census:
     """Count the runs, and add up their counters."""
     rows = connection.execute(

@@ -348,6 +348,10 @@ class SqliteJournal:
         """Return the spec stored under *digest*, or None; what fails its checksum is not there."""
         return await self._of_many("spec", partial(_reads.blob, table="specs", digest=digest))
 
+    async def ended(self, *, before: float) -> int:
+        """Return how many runs ended before that time."""
+        return await self._of_many("ended", partial(_census.ended, before=before))
+
     async def statistics(self, *, sums: Sequence[str] = (), tallies: Sequence[str] = ()) -> StoreStatistics:
         """Return how the store is doing; see `Journal.statistics`."""
         census = await self._of_many("statistics", partial(_census.census, sums=sums, tallies=tallies))
