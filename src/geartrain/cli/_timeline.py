@@ -83,10 +83,11 @@ def _evaluated(payload: Payload) -> str:
     reason = f": {payload['reason']}" if payload.get("reason") else ""
     problem = f" [{payload['error']}]" if payload.get("error") else ""
     again = ", asked again after the approval" if payload.get("approved_before") else ""
+    changed = f", arguments changed to {payload['arguments']}" if payload.get("arguments") else ""
     withdrawn = f", no longer {', '.join(payload['withdrawn'])}" if payload.get("withdrawn") else ""
     who = f"guardrail {payload['guard']}" if payload.get("guard") else f"policy{_rule(payload)}"
     verdict = f"{who} says {payload['verdict']} to {_about(payload)}"
-    return one_line(f"{verdict}{again}{withdrawn}{reason}{problem}", _WIDE)
+    return one_line(f"{verdict}{again}{withdrawn}{changed}{reason}{problem}", _WIDE)
 
 
 def _about(payload: Payload) -> str:

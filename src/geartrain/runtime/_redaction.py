@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from geartrain.errors import InvalidValue
 from geartrain.ids import digest
+from geartrain.machine import guard_arguments
 
 SECRETS: Final = "secrets"
 TEXT: Final = "text:"
@@ -62,7 +63,7 @@ _SECRET_TEXTS: Final = tuple(
     )
 )
 # Fields that hold a user's own data: no name below them is a word of ours.
-_FREE: Final = frozenset({"context", "labels"})
+_FREE: Final = frozenset({"context", "labels", "payload"})
 # Below these are names of fields, and no fields.
 _SCHEMAS: Final = frozenset({"parameters", "output_schema"})
 _OWN_WORDS: Final = frozenset(
@@ -73,6 +74,8 @@ _OWN_WORDS: Final = frozenset(
         *("on_denied", "on_budget", "consult", "max_output_tokens"),
     }
 )
+# Fields of events that hold what was said to a run, or what it answers.
+_JUDGED: Final = frozenset({"input", "text"})
 _Path = tuple[str, ...]
 
 
@@ -194,7 +197,7 @@ class Redaction:
             return (
                 self._arguments(value, self._left_out_arguments(value))
                 if _are_arguments(path, free)
-                else (self._mark(value))
+                else self._said(value, self._mark(value), path)
             )
         return self._mark(json.dumps(value)) if free else value
 
@@ -210,12 +213,18 @@ class Redaction:
         return after
 
     def _text(self, text: str, path: _Path, *, free: bool) -> str:
-        if not free and path[-1] in _OWN_WORDS:
+        if not free and (path[-1] in _OWN_WORDS or path[-2:] == ("guarded", "*")):
             return text
         after = self._nested(text, path)
         if after is None:
             after = self._replaced(text)
-        return self._arguments(text, after) if _are_arguments(path, free) else after
+        return self._arguments(text, after) if _are_arguments(path, free) else self._said(text, after, path)
+
+    def _said(self, before: str, after: str, path: _Path) -> str:
+        # What guardrails judge is approved by the digest of the text as arguments.
+        if path[-1] in _JUDGED and after != before:
+            self._arguments(guard_arguments(before), guard_arguments(after))
+        return after
 
     def _nested(self, text: str, path: _Path) -> str | None:
         """Return JSON text without what the rules leave out; None if it is no JSON object or list."""

@@ -42,6 +42,26 @@ def line(event: str, **payload: Any) -> str:
             "policy says deny to t1.c1 write_file, asked again after the approval, no longer read_only: no",
         ),
         (
+            "permission_evaluated",
+            {**CALL, "verdict": "ask", "rule": "drafts", "arguments": '{"path":"y"}', "error": "hm"},
+            'policy (drafts) says ask to t1.c1 write_file, arguments changed to {"path":"y"} [hm]',
+        ),
+        (
+            "permission_evaluated",
+            {"call_id": "t2.answer", "tool": "guard:answer", "role": "answer", "verdict": "deny", "guard": "polite"},
+            "guardrail polite says deny to t2.answer the run's answer",
+        ),
+        (
+            "guardrail",
+            {**CALL, "guard": "limits", "verdict": "change", "reason": "less", "error": "x"},
+            "guardrail limits: change t1.c1 write_file: less [x]",
+        ),
+        (
+            "approval_requested",
+            {"call_id": "t1.i1", "tool": "guard:input", "role": "input", "reason": "odd"},
+            "approval wanted for t1.i1 the run's input: odd",
+        ),
+        (
             "approval_decided",
             {**CALL, "decision": "approved", "by": "bob", "remember": "run", "reason": "ok"},
             "approved by bob: t1.c1 write_file, for the rest of this run: ok",

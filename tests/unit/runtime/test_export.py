@@ -18,7 +18,7 @@ from geartrain.models import ModelReply
 from geartrain.runtime import Ask, ExportUnusable, RedactionRefused, Runtime, open_reader
 from geartrain.runtime._exported import open_export, read_lines
 from geartrain.runtime._lines import Writer
-from geartrain.tools import Tool, tool
+from geartrain.tools import Tool, ToolContext, tool
 
 SECRET = "hunter2-is-the-word"
 
@@ -471,3 +471,34 @@ async def test_a_run_that_goes_another_way_by_itself_is_exported_as_it_is(memory
     assert report.difference is not None
     assert report.difference.seq == 3
     assert SECRET.encode() not in data
+
+
+@pytest.mark.parametrize("rule", [f"text:{SECRET}", "text", "input", "payload", "text:input|answer", "arguments"])
+async def test_texts_that_were_judged_are_left_out_though_approvals_name_their_digests(store: Store, rule: str) -> None:
+    @tool(read_only=True)
+    async def traces(context: ToolContext) -> str:
+        """Trace a secret."""
+        context.trace("sent", name=SECRET, deep={"id": SECRET})
+        return "ok"
+
+    def ask(_text: str, _run: Any) -> Any:
+        return Ask("look")
+
+    replies = [[calling("traces")], f"I know {SECRET}"]
+    agent = an_agent(replies, traces, input_guardrails=[ask], output_guardrails=[ask])
+    async with store.runtime(agent) as runtime:
+        run = await runtime.start("worker", f"say {SECRET}")
+        for edited in (None, f'{{"text": "that is {SECRET}"}}'):
+            (call,) = (await run.wait_at_rest()).waiting
+            digest = call.arguments_digest
+            await run.approve(call.call_id, by="ann", arguments_digest=digest, arguments=edited)
+        assert (await run.wait_ended()).answer == f"that is {SECRET}"
+        if rule == "arguments":
+            with pytest.raises(RedactionRefused):  # an edited text is none without its text
+                await exported(runtime, run.id, redact=[rule])
+            return
+        lines = await exported(runtime, run.id, redact=[rule])
+        if rule.endswith(SECRET):
+            assert SECRET.encode() not in lines
+        if rule == "payload":
+            assert b'"deep"' not in lines

@@ -15,7 +15,7 @@ from geartrain.limits import UNLIMITED, Limits
 from geartrain.machine import ENDED, Budget
 from geartrain.models import Delay
 from geartrain.persistence import StoreFailed
-from geartrain.runtime import Agent, Allow, Ask, Deny, RunHandle, Runtime
+from geartrain.runtime import Agent, Allow, Ask, Change, Deny, RunHandle, Runtime
 
 RUNS = 3
 
@@ -29,6 +29,7 @@ class World:
         self.ledger = Ledger()
         self.acknowledged: set[tuple[str, str]] = set()
         self.sent = 0
+        self.kind = False
         self.agent = self._agent()
 
     def _agent(self) -> Agent:
@@ -45,7 +46,30 @@ class World:
             self.ledger.write(rng.random() * 2, name="sure", idempotent=rng.random() < 0.5),
         ]
         budget = Budget(max_tool_failures=UNLIMITED, max_tokens=UNLIMITED)
-        return an_agent(replies, *tools, budget=budget, on_denied=rng.choice(["fail", "tell"]))
+        guards: dict[str, Any] = {
+            name: [self.guard] * rng.randint(1, 2)
+            for name in ("tool_guardrails", "input_guardrails", "output_guardrails")
+            if rng.random() < 0.4
+        }
+        return an_agent(replies, *tools, budget=budget, on_denied=rng.choice(["fail", "tell"]), **guards)
+
+    def guard(self, about: Any, _run: Any) -> Any:
+        """A guardrail of calls and of texts, which is asked more kindly at the end."""
+        if self.kind:
+            return Allow()
+        text = isinstance(about, str)
+        change = Change(f"{about[:20]}.") if text else Change({**about.arguments, "text": "changed"})
+        answer = self.rng.choice(
+            [Allow(), Allow(), Allow(), change, Ask(), Deny() if self.rng.random() < 0.3 else Ask()]
+        )
+        if self.rng.random() < 0.7:
+            return answer
+
+        async def later() -> Any:
+            await asyncio.sleep(self.rng.random())
+            return answer
+
+        return later()
 
     def policy(self, call: Any, _run: Any) -> Any:
         if call.tool == "read":
@@ -124,6 +148,7 @@ class World:
             await run.settle(call.call_id, by="me", done=True, event_id=event_id)
 
     async def _finish(self) -> None:
+        self.kind = True
         async with self.store.runtime(self.agent, policy=allow_all) as runtime:
             for n in range(RUNS):
                 run = await runtime.get(f"r-{n}")
