@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import ctypes
 import mmap
 import os
@@ -114,6 +115,19 @@ def sleep_for_ever() -> None:
     """Sleep until ended."""
     while True:
         time.sleep(1000)
+
+
+@tool(read_only=True, isolation="process")
+def fail_with(name: str) -> None:
+    """Raise an error of that name."""
+    raise {"CancelledError": asyncio.CancelledError}.get(name) or getattr(builtins, name)
+
+
+@tool(read_only=True, isolation="process")
+async def fail_later_with(name: str) -> None:
+    """Raise an error of that name from a coroutine."""
+    await asyncio.sleep(0)
+    raise {"CancelledError": asyncio.CancelledError}.get(name) or getattr(builtins, name)
 
 
 @tool(read_only=True, isolation="process")

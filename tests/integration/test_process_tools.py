@@ -363,3 +363,26 @@ async def test_a_tool_in_a_worker_reads_the_results_of_earlier_calls() -> None:
 
     assert outcome.full is not None
     assert outcome.full.decode() == f'["{"x" * 300_000}","call \'t9.c9\': there is no such call"]'
+
+
+@pytest.mark.parametrize("tool", [process_tools.fail_with, process_tools.fail_later_with], ids=lambda made: made.name)
+async def test_whatever_a_function_raises_in_a_worker_is_an_error_that_names_it(tool: Tool) -> None:
+    """CN-9."""
+    names = ["ValueError", "SystemExit", "KeyboardInterrupt", "GeneratorExit", "CancelledError", "RecursionError"]
+
+    async with world() as here:
+        outcomes = [await here.run(tool, name=name) for name in names]
+        started = here.pool.statistics().started
+
+    assert [(outcome.status, outcome.text) for outcome in outcomes] == [(ERROR, name) for name in names]
+    assert started == 1
+
+
+async def test_a_frozen_program_has_no_interpreter_to_start_workers_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+
+    async with world() as here:
+        outcome = await here.run(process_tools.add, a=1, b=2)
+
+    assert outcome.status is ResultStatus.NOT_STARTED
+    assert "is a program that was frozen into one file" in outcome.text

@@ -42,7 +42,9 @@ from geartrain.tools._process_frames import (
 )
 
 WARDEN: Final = Path(__file__).with_name("_process_warden.py")
-READ_BYTES: Final = 64 * 1024
+# What is read in one turn of the loop: at most some hundred messages, whatever a tool traces.
+READ_BYTES: Final = 16 * 1024
+REPORT_BYTES_MAX: Final = 64 * 1024
 # Read at most so much at the end of a worker, whose children may go on sending.
 LAST_BYTES_MAX: Final = 64 * 1024 * 1024
 QUIT_SECONDS: Final = 1.0
@@ -243,7 +245,7 @@ class Worker:
             return
         if data:
             self._reports += data
-            del self._reports[:-READ_BYTES]
+            del self._reports[:-REPORT_BYTES_MAX]
             self._read_reports()
             return
         self._loop.remove_reader(self._control)
@@ -307,6 +309,8 @@ class Worker:
 
 
 def _command(channel: int) -> list[str]:
+    if getattr(sys, "frozen", False):
+        raise ValueError(f"{sys.executable} is a program that was frozen into one file, and no interpreter")
     # What `multiprocessing` gives to its own: the interpreter's options as they are here.
     flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001
     path = [entry for entry in sys.path if isinstance(entry, str)]
