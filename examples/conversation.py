@@ -1,18 +1,15 @@
 """A conversation: each line read is a run of its own that continues the one before; so it survives its process.
 
-    $ printf 'My name is Ada.\nWhat is my name?\n' | python conversation.py
-    …
-    You said: My name is Ada.
+$ printf 'I like blue.\nWhat do I like?\n' | python conversation.py
+…
+You said: I like blue.
 """
 
 import asyncio
 import sys
-from pathlib import Path
 
 from geartrain import Agent, Runtime
 from geartrain.models import Emit, ModelReply, ModelRequest
-
-LAST = Path("conversation.last")
 
 
 class Memory:
@@ -29,14 +26,14 @@ friend = Agent("friend", instructions="Remember what you are told.", model=Memor
 
 
 async def main() -> None:
-    last = LAST.read_text() if LAST.exists() else None
     async with Runtime.open("conversation.db", agents=[friend]) as runtime:
+        newest = await runtime.list(limit=1)
+        last = newest[0].id if newest else None
         while line := (await asyncio.to_thread(sys.stdin.readline)).strip():
             run = await runtime.start(friend, line, continues=last)
             rest = await run.wait_ended()
             print(rest.answer if rest.error is None else f"({rest.error['message']})", flush=True)
             last = run.id
-            LAST.write_text(last)
 
 
 if __name__ == "__main__":

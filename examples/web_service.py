@@ -1,13 +1,14 @@
 """A web service with agents inside: the runtime lives in the application's lifespan, approvals are routes of its own.
 
-    uvicorn examples.web_service:app                                   (needs: pip install starlette uvicorn)
-    curl -d '{"text": "Order 17 came broken"}' localhost:8000/runs
-    curl -d '{"approve": true, "by": "ops"}' localhost:8000/runs/RUN/calls/t1.c1
-    curl localhost:8000/runs/RUN
+uvicorn examples.web_service:app                                   (needs: pip install starlette uvicorn)
+curl -d '{"text": "Order 17 came broken"}' localhost:8000/runs
+curl -d '{"approve": true, "by": "ops"}' localhost:8000/runs/RUN/calls/t1.c1
+curl localhost:8000/runs/RUN
 """
 
 import contextlib
 import os
+from collections.abc import AsyncIterator
 
 import msgspec
 from starlette.applications import Starlette
@@ -30,7 +31,7 @@ desk = Agent("desk", model=model, tools=[refund], on_denied="tell")
 
 
 @contextlib.asynccontextmanager
-async def lifespan(app: Starlette):
+async def lifespan(app: Starlette) -> AsyncIterator[None]:
     async with Runtime.open(os.environ.get("STORE", "service.db"), agents=[desk]) as app.state.runtime:
         yield
 

@@ -86,32 +86,31 @@ def play(page: Path, folder: Path) -> None:
     before = os.getcwd()
     os.chdir(folder)
     try:
-        asyncio.run(_play(page, prelude, namespace))
+        with asyncio.Runner() as runner:
+            if prelude.exists():
+                _run_python(runner, prelude.read_text(encoding="utf-8"), str(prelude), namespace)
+            for snippet in snippets(page):
+                _play(runner, snippet, namespace)
     finally:
         os.chdir(before)
 
 
-async def _play(page: Path, prelude: Path, namespace: dict[str, Any]) -> None:
-    if prelude.exists():
-        await _run_python(prelude.read_text(encoding="utf-8"), str(prelude), namespace)
-    for snippet in snippets(page):
-        if snippet.file:
-            path = Path(snippet.file)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(snippet.text, encoding="utf-8")
-        elif snippet.kind == "python":
-            # Line numbers of an error are those of the page.
-            await _run_python("\n" * snippet.line + snippet.text, str(page), namespace)
-        elif snippet.kind == "console":
-            for command, shown in commands(snippet):
-                await asyncio.to_thread(_run_command, snippet, command, shown)
+def _play(runner: asyncio.Runner, snippet: Snippet, namespace: dict[str, Any]) -> None:
+    if snippet.file:
+        Path(snippet.file).write_text(snippet.text, encoding="utf-8")
+    elif snippet.kind == "python":
+        # Line numbers of an error are those of the page.
+        _run_python(runner, "\n" * snippet.line + snippet.text, str(snippet.page), namespace)
+    elif snippet.kind == "console":
+        for command, shown in commands(snippet):
+            _run_command(snippet, command, shown)
 
 
-async def _run_python(text: str, name: str, namespace: dict[str, Any]) -> None:
+def _run_python(runner: asyncio.Runner, text: str, name: str, namespace: dict[str, Any]) -> None:
     code = compile(text, name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     waiting = eval(code, namespace)
     if inspect.iscoroutine(waiting):
-        await waiting
+        runner.run(waiting)
 
 
 def _run_command(snippet: Snippet, command: str, shown: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from documents import ROOT, commands, looks_like, pages, play, snippets
 
 README = ROOT / "README.md"

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from documents import play
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -79,7 +80,7 @@ def test_every_example_is_run_here(example: Path) -> None:
 @pytest.mark.parametrize("name", ["conversation", "by_hand"])
 def test_the_commands_in_the_docstring_of_an_example_do_what_it_shows(name: str, tmp_path: Path) -> None:
     shutil.copy(EXAMPLES / f"{name}.py", tmp_path)
-    docstring = ast.get_docstring(ast.parse((EXAMPLES / f"{name}.py").read_text(encoding="utf-8")))
+    docstring = ast.get_docstring(ast.parse((EXAMPLES / f"{name}.py").read_text(encoding="utf-8")), clean=False)
     page = tmp_path / "page.md"
     shown = "\n".join(line.removeprefix("    ") for line in docstring.splitlines() if line.startswith("    "))
     page.write_text(f"```console\n{shown}\n```\n", encoding="utf-8")
