@@ -1,4 +1,4 @@
-"""A conversation: each line read is a run of its own that continues the one before; so it survives its process.
+r"""A conversation: each line read is a run of its own that continues the one before; so it survives its process.
 
 $ printf 'I like blue.\nWhat do I like?\n' | python conversation.py
 …

@@ -70,19 +70,53 @@ def test_the_web_service_answers_approvals_over_its_own_routes_across_a_restart(
     assert "FINISHED" in twice[1]["error"]
 
 
-@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
-def test_every_example_is_run_here(example: Path) -> None:
-    assert example.name in Path(__file__).read_text(encoding="utf-8") or example.stem in Path(__file__).read_text(
-        encoding="utf-8"
-    )
-
-
 @pytest.mark.parametrize("name", ["conversation", "by_hand"])
 def test_the_commands_in_the_docstring_of_an_example_do_what_it_shows(name: str, tmp_path: Path) -> None:
     shutil.copy(EXAMPLES / f"{name}.py", tmp_path)
-    docstring = ast.get_docstring(ast.parse((EXAMPLES / f"{name}.py").read_text(encoding="utf-8")), clean=False)
+    docstring = ast.get_docstring(ast.parse((EXAMPLES / f"{name}.py").read_text(encoding="utf-8")))
     page = tmp_path / "page.md"
-    shown = "\n".join(line.removeprefix("    ") for line in docstring.splitlines() if line.startswith("    "))
+    shown = docstring[docstring.index("\n$ ") + 1 :]
     page.write_text(f"```console\n{shown}\n```\n", encoding="utf-8")
 
     play(page, tmp_path)
+
+
+def printed_by(name: str, folder: Path) -> str:
+    words = [sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py")]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=50, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_the_rate_limiter_spreads_the_calls_of_all_runs(tmp_path: Path) -> None:
+    said = printed_by("rate_limiter", tmp_path)
+
+    assert said.count("All three are known.") == 4
+    [seconds] = re.findall(r"12 calls of 4 runs in ([\d.]+) s", said)
+    assert float(seconds) >= 0.5  # eleven gaps of 50 ms, less what the first call came late
+
+
+def test_the_aggregator_sums_up_what_a_hundred_have_sent(tmp_path: Path) -> None:
+    said = printed_by("aggregator", tmp_path)
+
+    assert said == "".join(f"{what}: 100 times, 495.0 s in all\n" for what in ("fetch", "parse", "store"))
+
+
+def test_the_notifier_tells_what_each_run_did_in_its_order(tmp_path: Path) -> None:
+    said = printed_by("notifier", tmp_path)
+
+    for number in range(3):
+        assert f"told: run-{number} run_started\ntold: run-{number} run_finished\n" in said
+    assert said.endswith("not told: 0\nthe notifier leaves\n")
+
+
+def test_the_examples_are_short() -> None:
+    lengths = {example.name: example.read_text("utf-8").count("\n") for example in EXAMPLES.glob("*.py")}
+
+    assert {name: lines for name, lines in lengths.items() if lines > 80} == {}
+
+
+def test_every_example_is_run_here() -> None:
+    here = Path(__file__).read_text(encoding="utf-8")
+
+    assert [example.stem for example in EXAMPLES.glob("*.py") if example.stem not in here] == []
