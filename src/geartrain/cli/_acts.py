@@ -95,7 +95,7 @@ async def start(setting: Setting, request: Request) -> int:
             request.question,
             run_id=run_id,
             budget=budget,
-            continues=before.snapshot.id if before is not None else "",
+            continues=before.snapshot.id if before is not None else None,
             principal=setting.by,
             context=context,
         )

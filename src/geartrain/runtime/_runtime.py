@@ -182,7 +182,7 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
         idempotency_key: str | None = None,
         budget: Budget | None = None,
         deadline: float | datetime | None = None,
-        continues: str = "",
+        continues: str | None = None,
         principal: str = "",
         permissions: Sequence[str] = (),
         labels: Mapping[str, str] | None = None,

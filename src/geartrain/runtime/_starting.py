@@ -30,7 +30,7 @@ def started_event(
     permissions: Sequence[str],
     labels: Mapping[str, str],
     context: Mapping[str, Any],
-    continues: str = "",
+    continues: str | None = None,
 ) -> RunStarted:
     """Return the event that starts a run.
 
@@ -51,7 +51,7 @@ def started_event(
         "labels": _checked_mapping("labels", labels, limits),
         "context": _checked_mapping("context", context, limits),
     }
-    if continues:
+    if continues is not None:
         request["continues"] = checked_id("continues", continues)
     wrong = next((key for key, value in request["labels"].items() if not isinstance(value, str)), None)
     if wrong is not None:
@@ -72,7 +72,7 @@ def started_event(
         labels=request["labels"],
         context=request["context"],
         root=run_id,
-        continues=continues,
+        continues=request.get("continues", ""),
     )
 
 

@@ -107,7 +107,7 @@ async def test_what_is_continued_is_part_of_the_request(memory: Store) -> None:
         one, other = await ended(runtime, agent, "a"), await ended(runtime, agent, "b")
         run = await ended(runtime, agent, "more", continues=one.id, idempotency_key="k")
         assert (await runtime.start(agent, "more", continues=one.id, idempotency_key="k")).id == run.id
-        for continues in (other.id, ""):
+        for continues in (other.id, None):
             with pytest.raises(RunExists):
                 await runtime.start(agent, "more", continues=continues, idempotency_key="k")
 
@@ -201,3 +201,21 @@ def test_a_history_that_is_cut_fits_keeps_pairs_and_loses_the_oldest_first(
     free = [unit for unit in all_units if not unit[0].pinned]
     rest = [unit for unit in units if not unit[0].pinned]
     assert rest == free[len(free) - len(rest) :]
+
+
+@pytest.mark.parametrize("wrong", ["", 7, b"r-1", object(), "x" * 201])
+async def test_what_is_no_id_cannot_be_gone_on_from_and_nothing_is_stored(store: Store, wrong: Any) -> None:
+    agent = an_agent([answer("yes")])
+    async with store.runtime(agent) as runtime:
+        with pytest.raises(InvalidValue):
+            await runtime.start(agent, "go on", run_id="r-2", continues=wrong)
+
+        assert await runtime.list() == []
+
+
+async def test_going_on_from_nothing_is_a_plain_start(store: Store) -> None:
+    agent = an_agent([answer("yes")])
+    async with store.runtime(agent) as runtime:
+        run = await ended(runtime, agent, "hello", continues=None)
+
+        assert (await run.snapshot()).answer == "yes"
