@@ -10,6 +10,7 @@ from machine_bench import TOOLS, Bench
 from geartrain.errors import InvalidValue
 from geartrain.limits import UNLIMITED
 from geartrain.machine import (
+    SHORTENED,
     Artifact,
     Budget,
     CompactionFailed,
@@ -21,6 +22,7 @@ from geartrain.machine import (
     ResultStatus,
     TimerFired,
     ToolSpec,
+    shortening_of,
 )
 from geartrain.machine._context import assemble
 from geartrain.machine._draft import Draft
@@ -252,6 +254,19 @@ def test_a_summary_that_is_used_is_noted_and_the_pinned_pair_stays_in_front_of_i
     assert [(s.how, s.messages) for s in bench.run.shortened] == [("summary", 2)]
     texts = [message.text for message in bench.run.messages]
     assert texts[:5] == ["Be good.", "go", "", "blue", "[Summary of the conversation so far]\nlooked"]
+
+
+@pytest.mark.parametrize(
+    ("message", "how"),
+    [
+        (Message(role="tool", text="[ok]", shrunk=True, artifact="d1"), "shrunk"),
+        (Message(role="tool", text="the beginning", artifact="d1"), "trimmed"),
+        (Message(role="assistant", text="the beginning" + SHORTENED), "cut"),
+        (Message(role="user", text="all of it"), ""),
+    ],
+)
+def test_a_message_says_how_it_was_shortened(message: Message, how: str) -> None:
+    assert shortening_of(message) == how
 
 
 @pytest.mark.parametrize(

@@ -222,6 +222,31 @@ async def test_each_provider_has_its_own_time(memory: Store) -> None:
     assert texts(model.requests[0].messages)[1:6] == ["p0", "p1", "p2", "p3", "p4"]
 
 
+async def test_runs_that_begin_at_once_do_not_use_up_each_others_time(memory: Store) -> None:
+    at_once, peak = 0, 0
+
+    async def slow(_view: RunView) -> str:
+        nonlocal at_once, peak
+        at_once += 1
+        peak = max(peak, at_once)
+        await asyncio.sleep(0.9)
+        at_once -= 1
+        return "fact"
+
+    agent, _ = told_by(slow)
+    limits = quick(context_provider_seconds=1.0, task_calls_at_once=4)
+    async with memory.runtime(agent, limits=limits) as runtime:
+        runs = [await runtime.start(agent, "go") for _ in range(40)]
+        cancelled = runs.pop()
+        await cancelled.cancel()
+
+        assert {(await run.wait_ended()).state for run in runs} == {"FINISHED"}
+        assert (await cancelled.wait_ended()).state == "CANCELLED"
+        assert runtime._host.node.pool.statistics().task.in_use == 0
+
+    assert peak == 4
+
+
 async def test_a_recovery_asks_no_provider_that_was_answered(store: Store) -> None:
     asked: list[str] = []
 
