@@ -376,3 +376,36 @@ def test_a_provider_without_a_printable_name_is_refused() -> None:
 
     with pytest.raises(InvalidValue, match="printable"):
         Agent("a", context=[tells])
+
+
+async def test_after_a_handoff_the_other_agents_providers_are_asked_and_told_anew_when_it_is_handed_back(
+    store: Store,
+) -> None:
+    told: list[str] = []
+
+    def memory_of(agent: str) -> Any:
+        async def tells(view: RunView) -> str:
+            told.append(view.agent)
+            return f"{agent} knows, told {len(told)}"
+
+        tells.__name__ = f"memory_of_{agent}"
+        return tells
+
+    first = an_agent(
+        [[calling("hand_off_to_second")], "unused", "done"],
+        name="first",
+        context=[memory_of("first")],
+        handoffs=["second"],
+    )
+    second = an_agent(
+        ["unused", [calling("hand_off_to_first")]], name="second", context=[memory_of("second")], handoffs=["first"]
+    )
+    async with store.runtime(first, second) as runtime:
+        run = await runtime.start(first, "go")
+        assert (await run.wait_ended()).answer == "done"
+        assert (await runtime.replay(run.id)).difference is None
+
+    assert told == ["first", "second", "first"]
+    assert isinstance(first.model, ScriptedModel)
+    seen = first.model.requests[-1].messages
+    assert [m.text for m in seen if m.provider] == ["second knows, told 2", "first knows, told 3"]
