@@ -10,9 +10,11 @@ from machine_bench import TOOLS, Bench
 from geartrain.limits import UNLIMITED
 from geartrain.machine import (
     EXTERNAL,
+    HANDOFF_PREFIX,
     ApprovalDecided,
     ApprovalExpired,
     Budget,
+    BudgetRaised,
     CallAnswered,
     CallSettled,
     CancelRequested,
@@ -28,6 +30,8 @@ from geartrain.machine import (
     alarms,
     awaits_answer,
     awaits_reply,
+    is_outside,
+    outstanding,
     rests,
     stuck,
     waits_outside,
@@ -307,3 +311,31 @@ def test_a_turn_taken_outside_goes_through_the_same_checks_as_the_models() -> No
     bench.does(TurnTaken, text="", calls=(), by="ann")
 
     assert (bench.run.anomalies, bench.run.state) == (1, "MODEL_THINKING")
+
+
+@pytest.mark.parametrize(
+    ("build", "elsewhere"),
+    [
+        (outside, True),
+        (lambda: outside("fetch"), True),
+        (lambda: outside("look"), False),
+        (lambda: Bench().starts(), False),
+        (lambda: Bench(providers=("m",), model=EXTERNAL).starts(), False),
+        (lambda: rings(outside("ship", tools=(ToolSpec(name="ship", external=True, verify=True),))), False),
+    ],
+)
+def test_what_somebody_outside_carries_out_is_told_from_what_is_done_here(build: Any, elsewhere: bool) -> None:
+    bench = build()
+
+    assert [is_outside(command, bench.spec) for command in outstanding(bench.run)] == [elsewhere]
+
+
+def test_a_raised_budget_that_is_still_too_low_does_not_let_a_handoff_begin() -> None:
+    bench = Bench(budget=Budget(max_seconds=10.0), on_budget="suspend", handoffs=("other",)).starts()
+    bench.replies("", f"{HANDOFF_PREFIX}other", time=bench.now + 20.0)
+    assert (bench.run.state, bench.run.phase, bench.holds) == ("SUSPENDED", "PREPARE_CONTEXT", ["budget"])
+
+    assert bench.does(BudgetRaised, budget=Budget(max_seconds=15.0)).holds == ["budget"]
+    assert bench.run.state == "SUSPENDED"
+
+    assert bench.does(BudgetRaised, budget=Budget(max_seconds=90.0)).run.state == "PREPARE_CONTEXT"
