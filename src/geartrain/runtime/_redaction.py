@@ -70,7 +70,7 @@ _OWN_WORDS: Final = frozenset(
     {
         *("type", "id", "source", "spec", "request", "agent", "tool", "call_id", "provider_id", "run_id", "root"),
         *("digest", "arguments_digest", "artifact", "media_type", "continues", "role", "status", "state", "kind"),
-        *("code", "anomaly_code", "verdict", "decision", "remember", "not_done", "model", "finish_reason", "name"),
+        *("code", "anomaly_code", "verdict", "decision", "remember", "not_done", "model", "finish_reason"),
         *("on_denied", "on_budget", "consult", "max_output_tokens"),
     }
 )
@@ -213,7 +213,7 @@ class Redaction:
         return after
 
     def _text(self, text: str, path: _Path, *, free: bool) -> str:
-        if not free and (path[-1] in _OWN_WORDS or path[-2:] == ("guarded", "*")):
+        if not free and _is_own_word(path):
             return text
         after = self._nested(text, path)
         if after is None:
@@ -261,6 +261,11 @@ class Redaction:
         if len(text) < len(mark):
             return "*" * len(text)
         return f"{mark[:-1]}{'.' * (len(text) - len(mark))}]"
+
+
+def _is_own_word(path: _Path) -> bool:
+    named = (path[0], path[-1]) == ("Spec", "name")  # of an agent or a tool; a tool's traces have names of their own
+    return named or path[-1] in _OWN_WORDS or path[-2:] == ("guarded", "*")
 
 
 def _are_arguments(path: _Path, free: bool) -> bool:

@@ -85,6 +85,15 @@ def test_the_words_by_which_a_run_finds_its_parts_are_passed_over() -> None:
     assert after("text:t1", body) == {**body, "text": "[redacted 1]", "labels": {"id": "[redacted 1]"}}
 
 
+def test_what_a_tool_traced_is_its_own_and_no_word_of_ours() -> None:
+    traced = {"name": "login of ann", "time": 1234.0, "payload": {"code": "ann", "password": "x", "n": 1234}}
+
+    shown = Redaction(["secrets", "text:ann", "text:1234"]).event("ToolFinished", {"traced": [traced]})
+
+    payload = {"code": "[redacted 1]", "password": "[redacted 2]", "n": "[redacted 3]"}
+    assert shown == {"traced": [{"name": "login of [redacted 1]", "time": 1234.0, "payload": payload}]}
+
+
 def test_the_same_text_has_the_same_number_and_another_text_another() -> None:
     redaction = Redaction(["text:[a-z]+@[a-z]+"])
 
