@@ -11,7 +11,6 @@ from geartrain.cli._agents import RESEARCHER, cast_of
 from geartrain.cli._differences import differences
 from geartrain.cli._errors import AppUnusable
 from geartrain.cli._given import Given, opened
-from geartrain.cli._keep import foot
 from geartrain.cli._outcome import EXIT_CODES, FAILED, Way, command_line, next_steps, reasons, summary, waits_of
 from geartrain.cli._screen import Screen
 from geartrain.cli._stores import store_to_read
@@ -218,6 +217,8 @@ async def list_runs(
     if limit is not None and len(found) == limit:
         setting.screen.tell(f"the newest {limit:,}; --all shows all, --limit N another number", "dim")
     if found and totals is not None:
+        from geartrain.cli._keep import foot  # noqa: PLC0415 - only a list has it
+
         setting.screen.tell(foot(totals), "dim")
     return 0
 
