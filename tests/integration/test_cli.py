@@ -162,10 +162,11 @@ class World:
     def in_the_middle(self, agent: str = "waiter") -> Iterator[Command]:
         """A command in the middle of a call of its run; killed at the end if it is still there."""
         sign = self.folder / ("waiting.txt" if agent == "waiter" else "noted.txt")
+        size = 0 if agent == "waiter" else 1  # a file that is there may not have been written to yet
         command = self.start("run", "go", "--app", "app:app", "--agent", agent, NOTE_SECONDS="20")
         try:
             until = time.monotonic() + 20
-            while not sign.exists():
+            while not sign.exists() or sign.stat().st_size < size:
                 assert command.poll() is None, command.output
                 assert time.monotonic() < until, command.output
                 time.sleep(0.01)
