@@ -14,7 +14,9 @@ def described(error: BaseException) -> str:
     """Return what *error*, a stranger's, says of itself, in bounds; its name if it cannot even do that."""
     try:
         text = repr(error)
-    except Exception:  # noqa: BLE001 - a stranger's code
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - a stranger's code, and nobody above it catches a SystemExit
         return f"{type(error).__name__} (which cannot be shown)"
     return text if len(text) <= _TEXT_LENGTH_MAX else f"{text[:_TEXT_LENGTH_MAX]}…"
 
@@ -77,12 +79,12 @@ class ActorExited(ResourceError):
 
 @dataclass(eq=False)
 class ActorElsewhere(UsageError):
-    """An actor was called from a thread that is not its event loop's. Nothing was done."""
+    """An actor was used from outside its event loop: another thread, another loop, or none. Nothing was done."""
 
     name: str
 
     def __str__(self) -> str:
-        return f"actor {self.name!r}: called from another thread than its event loop's; use send_threadsafe"
+        return f"actor {self.name!r}: used from outside its event loop, where only send_threadsafe may be called"
 
 
 @dataclass(eq=False)

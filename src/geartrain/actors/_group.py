@@ -119,6 +119,7 @@ class ActorGroup(AbstractAsyncContextManager["ActorGroup"]):
             overflow: What happens to one more: see `Overflow`.
 
         Raises:
+            ActorElsewhere: Called from outside the group's event loop; nothing was spawned.
             GroupClosed: Nothing was spawned.
             TooManyActors: Nothing was spawned.
             InvalidValue: Something given cannot be used; nothing was spawned.
@@ -137,6 +138,7 @@ class ActorGroup(AbstractAsyncContextManager["ActorGroup"]):
         """Spawn *actor* for an owner of its own, who decides what happens when it fails; raises as `spawn` does."""
         check_actor(actor)
         name = self._new_name(actor) if name is None else name
+        self._home.check_loop(name)
         if self._closed:
             raise GroupClosed(name)
         if not isinstance(name, str) or not name or len(name) > _NAME_LENGTH_MAX or not name.isprintable():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from asyncio import _get_running_loop
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from geartrain.actors._dead_letters import DeadLetters
-from geartrain.actors._errors import ActorStopped
+from geartrain.actors._errors import ActorElsewhere, ActorStopped
 from geartrain.actors._hands import Hands
 from geartrain.errors import MailboxFull
 from geartrain.limits import Limits
@@ -35,7 +36,7 @@ class Crossing:
         self._lock = threading.Lock()
         self._waiting: deque[tuple[Intake, Any, float | None]] = deque()
 
-    def put(self, intake: Intake, message: Any, expires_seconds: float | None) -> None:
+    def put(self, intake: Intake, message: Any, expires_at: float | None) -> None:
         """Have *message* arrive on the loop soon, after those that were put before."""
         with self._lock:
             if len(self._waiting) >= self._capacity:
@@ -45,13 +46,13 @@ class Crossing:
                     self._loop.call_soon_threadsafe(self._cross, context=Context())
                 except RuntimeError:  # the loop is closed
                     raise ActorStopped(intake.name, "its event loop is closed") from None
-            self._waiting.append((intake, message, expires_seconds))
+            self._waiting.append((intake, message, expires_at))
 
     def _cross(self) -> None:
         with self._lock:
             arrived, self._waiting = self._waiting, deque()
-        for intake, message, expires_seconds in arrived:
-            self._arrive(intake, message, expires_seconds)
+        for intake, message, expires_at in arrived:
+            self._arrive(intake, message, expires_at)
 
 
 @dataclass(slots=True, eq=False)
@@ -65,7 +66,12 @@ class Home:
     crossing: Crossing
     # Called by a life when it is over.
     forget: Callable[[ActorLife], None]
-    thread: int = field(default_factory=threading.get_ident)
     # Work that has not ended within the grace: held here until it does.
     abandoned: set[asyncio.Task[Any]] = field(default_factory=set)
     failures: int = 0
+
+    def check_loop(self, name: str) -> None:
+        """Refuse a call to the actor *name* from anywhere but within the loop."""
+        # None without a running loop: a message that wakes an actor would raise half-way, and the actor never wake.
+        if _get_running_loop() is not self.loop:
+            raise ActorElsewhere(name)

@@ -7,14 +7,13 @@ accepted is its sender's still, who has got an error.
 from __future__ import annotations
 
 import asyncio
-import threading
 from typing import Any
 
 from geartrain.actors._actor import ActorState, Overflow
 from geartrain.actors._cell import Behaviour
 from geartrain.actors._dead_letters import WhyDead
 from geartrain.actors._envelope import START, Envelope
-from geartrain.actors._errors import ActorElsewhere, ActorStopped, AskedItself, MessageNotHandled
+from geartrain.actors._errors import ActorStopped, AskedItself, MessageNotHandled
 from geartrain.actors._home import Home
 from geartrain.actors._reply import Reply
 from geartrain.actors._single import OnFailure, SingleCell
@@ -76,22 +75,15 @@ class Intake:
 
     def send_nowait(self, message: Any, expires_seconds: float | None) -> None:
         """See `ActorRef.send_nowait`."""
-        if threading.get_ident() != self._home.thread:
-            raise ActorElsewhere(self.name)
-        if self._overflow is Overflow.DROP_OLDEST:
-            self._make_room()
-        expires_at = None if expires_seconds is None else self._expiry(expires_seconds)
-        try:
-            self._cell.send_nowait(Envelope(message, None, expires_at))
-        except ActorStopped:
-            raise ActorStopped(self.name, self._reason) from None
+        self._home.check_loop(self.name)
+        self._put(Envelope(message, None, None if expires_seconds is None else self._expiry(expires_seconds)))
 
     async def send(self, message: Any, expires_seconds: float | None) -> None:
         """See `ActorRef.send`."""
+        self._home.check_loop(self.name)
         if self._overflow is not Overflow.WAIT or self._cell.has_room() or self._is_own_task():
             self.send_nowait(message, expires_seconds)
             return
-        self._check_thread()
         expires_at = None if expires_seconds is None else self._expiry(expires_seconds)
         try:
             await self._cell.send(Envelope(message, None, expires_at))
@@ -100,14 +92,14 @@ class Intake:
 
     async def ask(self, message: Any, timeout_seconds: float, expires_seconds: float | None) -> Any:
         """See `ActorRef.ask`."""
-        self._check_thread()
+        self._home.check_loop(self.name)
         if self._is_own_task():
             raise AskedItself(self.name)
-        if self._overflow is Overflow.DROP_OLDEST:
-            self._make_room()
         expires_at = None if expires_seconds is None else self._expiry(expires_seconds)
 
         def make_message(reply: Reply[Any]) -> Envelope:
+            if self._overflow is Overflow.DROP_OLDEST:  # here, where nothing can refuse the ask any more
+                self._make_room()
             return Envelope(message, reply, expires_at)
 
         try:
@@ -121,18 +113,24 @@ class Intake:
         """See `ActorRef.send_threadsafe`."""
         if self._state in (ActorState.STOPPING, ActorState.STOPPED):
             raise ActorStopped(self.name, self._reason)
-        if expires_seconds is not None:
-            _check_expiry(expires_seconds)
-        self._home.crossing.put(self, message, expires_seconds)
+        self._home.crossing.put(self, message, None if expires_seconds is None else self._expiry(expires_seconds))
 
-    def arrive(self, message: Any, expires_seconds: float | None) -> None:
+    def arrive(self, message: Any, expires_at: float | None) -> None:
         """Take a message that came from another thread; nobody can be told what became of it."""
         try:
-            self.send_nowait(message, expires_seconds)
+            self._put(Envelope(message, None, expires_at))
         except MailboxFull as error:
             self._home.dead_letters.add(self.name, message, WhyDead.REFUSED, str(error))
         except ActorStopped as error:
             self._home.dead_letters.add(self.name, message, WhyDead.STOPPED, str(error))
+
+    def _put(self, envelope: Envelope) -> None:
+        if self._overflow is Overflow.DROP_OLDEST:
+            self._make_room()
+        try:
+            self._cell.send_nowait(envelope)
+        except ActorStopped:
+            raise ActorStopped(self.name, self._reason) from None
 
     def _lose(self, envelope: Envelope, why: WhyDead, error: Exception) -> None:
         """Tell whoever waits for the answer; if nobody does, the message is a dead letter."""
@@ -152,17 +150,9 @@ class Intake:
             self._lose(oldest, WhyDead.DROPPED, MessageNotHandled(self.name, why))
 
     def _expiry(self, expires_seconds: float) -> float:
-        _check_expiry(expires_seconds)
+        if not expires_seconds > 0:
+            raise InvalidValue("expires_seconds", "more than 0", expires_seconds)
         return self._home.loop.time() + expires_seconds
-
-    def _check_thread(self) -> None:
-        if threading.get_ident() != self._home.thread:
-            raise ActorElsewhere(self.name)
 
     def _is_own_task(self) -> bool:
         return self._entered or (self._task is not None and asyncio.current_task() is self._task)
-
-
-def _check_expiry(expires_seconds: float) -> None:
-    if not expires_seconds > 0:
-        raise InvalidValue("expires_seconds", "more than 0", expires_seconds)

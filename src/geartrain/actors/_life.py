@@ -41,11 +41,10 @@ from geartrain.actors._patience import Patience
 from geartrain.actors._ref import ActorRef
 from geartrain.mailbox import Lane
 
-# After what share of the grace work that has not ended is first cancelled, and when it is given up: the message in
-# hand, then `stopping`, which may take the rest.
-_MESSAGE_CANCELLED: Final = 0.5
-_MESSAGE_GIVEN_UP: Final = 0.75
-_STOPPING_CANCELLED: Final = 0.9
+# Shares of the grace: that after which work that has not ended is first cancelled, and what it then has to end. First
+# for the message in hand, then for `stopping`, which may take the rest.
+_MESSAGE_SHARES: Final = (0.5, 0.25)
+_STOPPING_SHARES: Final = (0.9, 0.1)
 
 # A Ctrl-C is meant for the process; any other BaseException of a stranger's is a failure of that stranger.
 _PASSED_ON: Final = (Exception, asyncio.CancelledError, KeyboardInterrupt)
@@ -126,7 +125,7 @@ class ActorLife(Intake):
 
     def stop(self, reason: str = "asked to stop", grace_seconds: float | None = None) -> None:
         """Take and handle nothing more, and be stopped within the grace; the first call counts."""
-        self._check_thread()
+        self._home.check_loop(self.name)
         if self._state in (ActorState.STOPPING, ActorState.STOPPED):
             return
         if grace_seconds is not None:
@@ -136,11 +135,9 @@ class ActorLife(Intake):
         self._move(ActorState.STOPPING)
         for envelope in self._cell.close(reason):
             self._lose(envelope, WhyDead.STOPPED, ActorStopped(self.name, reason))
-        if self._cleaning or self._entered:
-            return  # what is under way comes to its end, and sees that there is a stop
         if self._task is not None:
             self._hurry(self._task)
-        else:
+        elif not self._cleaning and not self._entered:  # else it comes to its end, and sees that there is a stop
             self._wind_up()
 
     # For those who wait or look
@@ -148,6 +145,8 @@ class ActorLife(Intake):
     async def wait_started(self) -> None:
         """See `ActorRef.wait_started`."""
         await self._wait_until(lambda state: state is not ActorState.STARTING)
+        if self._state is ActorState.RUNNING:  # perhaps after a restart: an earlier failure no longer matters
+            return
         if self._failure is not None and self._failure.during == "started":
             raise _failed_error(self.name, self._failure.error)
         if self._state in (ActorState.STOPPING, ActorState.STOPPED):
@@ -253,7 +252,8 @@ class ActorLife(Intake):
         if self._abandoned:  # it was told then, and the rest is nobody's business
             return
         (envelope,) = batch
-        if self._state is ActorState.STOPPING and isinstance(error, asyncio.CancelledError):
+        # In a group that closes, whoever sends to another finds it stopped: that is no failure of either.
+        if self._state is ActorState.STOPPING and isinstance(error, (asyncio.CancelledError, ActorStopped)):
             self._lose(envelope, WhyDead.STOPPED, ActorStopped(self.name, self._reason))
             self._wind_up()
             return
@@ -292,6 +292,10 @@ class ActorLife(Intake):
         self._home.loop.call_soon(self._clean_up, context=Context())
 
     def _clean_up(self) -> None:
+        # A loop that was held up may have eaten the grace; then this has its quarter all the same.
+        earliest = self._home.loop.time() - sum(_MESSAGE_SHARES) * self._grace
+        self._ending_since = max(self._ending_since, earliest)
+        self._entered = True
         try:
             answer = self._actor.stopping()
             if inspect.iscoroutine(answer):
@@ -299,14 +303,17 @@ class ActorLife(Intake):
                 if task is not None:
                     self._task, self._since = task, self._home.loop.time()
                     task.add_done_callback(self._cleaned_up, context=Context())
-                    self._hurry(task, _STOPPING_CANCELLED, 1.0)
+                    self._hurry(task)
                     return
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001 - a stranger's code
-            self._wound_up(error)
+            raised: BaseException | None = error
         else:
-            self._wound_up(None)
+            raised = None
+        finally:
+            self._entered = False
+        self._wound_up(raised)
 
     def _cleaned_up(self, task: asyncio.Task[None]) -> None:
         if task in self._home.abandoned:
@@ -326,26 +333,26 @@ class ActorLife(Intake):
                 else ActorFailure(self.name, "stopping", error)
             )
         untold, self._untold = self._untold, None
-        if untold is not None:
-            self._owner.failed(self, untold)
-        if self._state is ActorState.STOPPING:
-            self._end()
+        try:
+            if untold is not None:
+                self._owner.failed(self, untold)
+        finally:
+            if self._state is ActorState.STOPPING:
+                self._end()
 
-    def _hurry(
-        self,
-        task: asyncio.Task[None],
-        cancel_share: float = _MESSAGE_CANCELLED,
-        give_up_share: float = _MESSAGE_GIVEN_UP,
-    ) -> None:
+    def _hurry(self, task: asyncio.Task[None]) -> None:
+        finish_share, unwind_share = _STOPPING_SHARES if self._cleaning else _MESSAGE_SHARES
         Patience(
             task,
-            finish_at=self._ending_since + cancel_share * self._grace,
-            give_up_at=self._ending_since + give_up_share * self._grace,
+            finish_at=self._ending_since + finish_share * self._grace,
+            unwind_seconds=unwind_share * self._grace,
             on_given_up=self._give_up,
         )
 
     def _give_up(self, task: asyncio.Task[Any]) -> None:
         """Go on without work that does not end; it is held, and named in the group's statistics, until it does."""
+        if task is not self._task:  # given up before: it was hurried twice, the second time by a stop
+            return
         self._home.abandoned.add(task)
         self._task = None
         if self._cleaning:
@@ -377,7 +384,7 @@ class ActorLife(Intake):
                 waiter.set_result(None)
 
     async def _wait_until(self, reached: Callable[[ActorState], bool]) -> None:
-        self._check_thread()
+        self._home.check_loop(self.name)
         while not reached(self._state):
             waiter = self._home.loop.create_future()
             self._waiters = self._waiters or []

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextvars import ContextVar
 from typing import Any
@@ -14,6 +15,7 @@ from geartrain.actors import (
     ActorElsewhere,
     ActorFailed,
     ActorGroup,
+    ActorRef,
     ActorState,
     ActorStopped,
     AskedItself,
@@ -356,8 +358,8 @@ async def test_actors_of_a_group_can_be_spawned_by_actors() -> None:
 async def test_another_thread_is_refused_and_told_what_to_use() -> None:
     async with group_of(messages_from_threads=4_000) as group:
         ref = group.spawn(Counter(), name="count")
-        for call in (ref.send_nowait, lambda _: ref.stop()):
-            with pytest.raises(ActorElsewhere, match="use send_threadsafe"):
+        for call in (ref.send_nowait, lambda _: ref.stop(), lambda _: group.spawn(Counter())):
+            with pytest.raises(ActorElsewhere, match="only send_threadsafe may be called"):
                 await asyncio.to_thread(call, 1)
 
         def send() -> None:
@@ -420,6 +422,36 @@ async def test_a_message_from_a_thread_that_finds_no_room_is_a_dead_letter() -> 
             ("gone", "stopped"),
         ]
         assert full.statistics().handled == 1
+
+
+@pytest.mark.real_time
+async def test_a_message_from_a_thread_expires_by_the_time_of_its_sending_however_long_the_loop_is_busy() -> None:
+    async with group_of() as group:
+        ref = group.spawn(Counter())
+        thread = threading.Thread(target=lambda: ref.send_threadsafe(1, expires_seconds=0.001))
+        thread.start()
+        thread.join()
+        time.sleep(0.005)  # noqa: ASYNC251 - the loop stands still meanwhile
+
+        assert await ref.ask(0, 1) == 0
+        assert ref.statistics().expired == 1
+
+
+def test_whoever_sends_outside_of_the_actors_loop_is_refused_and_the_actor_lives_on() -> None:
+    async def spawn() -> tuple[ActorGroup, ActorRef]:
+        group = group_of()
+        return group, group.spawn(Counter())
+
+    with asyncio.Runner() as runner:
+        group, ref = runner.run(spawn())
+
+        with pytest.raises(ActorElsewhere):  # its loop stands still
+            ref.send_nowait(1)
+        with asyncio.Runner() as other, pytest.raises(ActorElsewhere):
+            other.run(ref.ask(1, 1))
+
+        assert runner.run(ref.ask(2, 1)) == 2
+        runner.run(group.aclose())
 
 
 def test_a_group_outside_of_an_event_loop_is_refused() -> None:

@@ -22,8 +22,9 @@ from geartrain.actors import (
     ActorNotBroken,
     ActorState,
     ActorStopped,
+    AskedItself,
 )
-from geartrain.errors import InvalidValue
+from geartrain.errors import InvalidValue, UsageError
 from geartrain.testing import settle
 
 GRACE = 5.0
@@ -130,6 +131,31 @@ async def test_a_message_that_swallows_its_cancellation_is_abandoned_and_named_u
         assert group.statistics().abandoned == ()
         assert ref.statistics().handled == 0
     assert failures == []
+
+
+@pytest.mark.parametrize("grace_seconds", [0, 4])
+async def test_work_is_cancelled_before_it_is_abandoned_also_without_grace_or_by_a_loop_that_was_held_up(
+    grace_seconds: float,
+) -> None:
+    async with group_of() as group:
+        actor = Tidy()
+        actor.hook_seconds = grace_seconds / 8
+        life = group.begin(actor, owner=Restarter())
+        life.ref.send_nowait(("sleep", 60))
+        await settle()
+
+        life.stop("quickly", grace_seconds)
+        asyncio.get_running_loop().call_later(grace_seconds / 4, hold_up, 30)
+        await life.wait_stopped()
+
+        assert group.statistics().abandoned == ()
+        assert asyncio.get_running_loop().time() < 60
+        assert "stopping at" in actor.calls[1]
+        assert actor.calls[2:] == ["stopped"]
+
+
+def hold_up(seconds: float) -> None:
+    asyncio.get_running_loop()._now += seconds
 
 
 async def test_abandoned_work_that_fails_in_the_end_is_nobodys_business() -> None:
@@ -366,7 +392,12 @@ class Unspeakable(Exception):
     __str__ = __repr__
 
 
-@pytest.mark.parametrize("error", [Unspeakable(), ValueError("x" * 1_000_000)])
+class Lethal(Exception):
+    def __repr__(self) -> str:
+        raise SystemExit(3)
+
+
+@pytest.mark.parametrize("error", [Unspeakable(), Lethal(), ValueError("x" * 1_000_000)])
 async def test_an_error_that_cannot_be_shown_or_is_endless_is_told_all_the_same(error: Exception) -> None:
     failures = Failures()
     async with group_of(failures) as group:
@@ -625,6 +656,96 @@ async def test_an_owner_may_give_a_stop_a_grace_of_its_own() -> None:
         await life.ref.wait_stopped()
 
         assert asyncio.get_running_loop().time() == pytest.approx(0.5)
+
+
+async def test_a_stop_hurries_also_the_cleaning_up_that_a_failure_began() -> None:
+    async with group_of(grace_seconds=100) as group:
+        actor = Tidy()
+        actor.hook_seconds = 1_000
+        life = group.begin(actor, owner=Restarter())
+        life.ref.send_nowait(("raise", ValueError()))
+        await settle()
+
+        life.stop("quickly", grace_seconds=1)
+        await life.ref.wait_stopped()
+
+        assert asyncio.get_running_loop().time() == pytest.approx(0.9)
+
+
+async def test_an_owner_that_raises_does_not_come_between_an_actor_and_its_end() -> None:
+    reported: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, report: reported.append(report["exception"]))
+
+    class Broken(Restarter):
+        def failed(self, life: ActorLife, failure: ActorFailure) -> None:
+            raise RuntimeError("the owner")
+
+    async with group_of() as group:
+        life = group.begin(Waiter(), owner=Broken())
+        life.ref.send_nowait(("raise", ValueError()))
+        await asyncio.sleep(0)
+        life.stop()
+        await life.ref.wait_stopped()
+
+    assert [str(error) for error in reported] == ["the owner"]
+
+
+async def test_a_restarted_actor_that_runs_has_started_although_an_earlier_start_failed() -> None:
+    class Second(Actor):
+        starts = 0
+
+        def started(self) -> None:
+            Second.starts += 1
+            if Second.starts == 1:
+                raise ValueError("not yet")
+
+        def receive(self, message: Any) -> Any:
+            return message
+
+    async with group_of() as group:
+        life = group.begin(Second(), owner=Restarter(lambda life: life.restart(Second())))
+        await life.ref.wait_started()
+
+        assert life.state is ActorState.RUNNING
+
+
+async def test_an_actor_that_cleans_up_after_a_failure_and_asks_itself_is_told_at_once() -> None:
+    told: list[type] = []
+
+    class Asking(Doer):
+        async def stopping(self) -> None:
+            try:
+                await self.ref.ask("and now?", 1)
+            except UsageError as error:
+                told.append(type(error))
+
+    async with group_of() as group:
+        ref = group.spawn(Asking())
+        ref.send_nowait(("raise", ValueError()))
+        await ref.wait_stopped()
+
+    assert told == [AskedItself]
+    assert asyncio.get_running_loop().time() == 0
+
+
+async def test_a_stopping_actor_that_finds_another_stopped_has_not_failed() -> None:
+    failures = Failures()
+    async with group_of(failures) as group:
+        last = group.spawn(Waiter(), name="last", capacity=1)
+
+        class First(Actor):
+            async def receive(self, message: Any) -> None:
+                await last.send(message)
+
+        first = group.spawn(First(), name="first")
+        last.send_nowait(("sleep", 1))
+        await settle()
+        last.send_nowait("fills the mailbox")
+        first.send_nowait("waits for room")
+        await settle()
+
+    assert failures == []
+    assert sorted(why(group)) == [("fills the mailbox", "stopped"), ("waits for room", "stopped")]
 
 
 async def test_a_grace_may_be_endless() -> None:

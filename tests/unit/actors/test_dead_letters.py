@@ -20,7 +20,7 @@ from geartrain.actors import (
     Overflow,
 )
 from geartrain.clock import LoopClock
-from geartrain.errors import MailboxFull, TimedOut
+from geartrain.errors import InvalidValue, MailboxFull, TimedOut
 from geartrain.testing import settle
 
 
@@ -86,6 +86,20 @@ async def test_with_drop_oldest_the_latest_messages_are_handled() -> None:
         assert actor.handled == [4, 5, 6]
         assert reasons(group) == [(number, "dropped") for number in range(4)]
         assert ref.statistics().dropped == 4
+
+
+async def test_a_message_that_is_refused_drops_no_other() -> None:
+    async with group_of() as group:
+        ref = group.spawn(Doer(), capacity=1, overflow="drop_oldest")
+        ref.send_nowait(1)
+
+        with pytest.raises(InvalidValue):
+            ref.send_nowait(2, expires_seconds=0)
+        with pytest.raises(InvalidValue):
+            await ref.ask(3, timeout_seconds=0)
+
+        assert ref.statistics().dropped == 0
+        assert reasons(group) == []
 
 
 async def test_an_asker_whose_message_is_dropped_is_told_at_once_and_it_is_no_dead_letter() -> None:
