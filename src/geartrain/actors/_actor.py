@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from geartrain.actors._errors import described
@@ -160,5 +161,6 @@ def check_actor(actor: Actor) -> None:
         raise InvalidValue("actor", "an instance that was not spawned before", actor)
 
 
+@lru_cache(maxsize=1_000)  # it took half of the time of a spawn
 def _yields(method: Callable[..., Any]) -> bool:
     return inspect.isgeneratorfunction(method) or inspect.isasyncgenfunction(method)

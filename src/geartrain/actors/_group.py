@@ -16,7 +16,6 @@ from geartrain.actors._dead_letters import DeadLetter, DeadLetters, DeadLetterSt
 from geartrain.actors._errors import GroupClosed, TooManyActors
 from geartrain.actors._hands import Hands
 from geartrain.actors._home import Crossing, Home
-from geartrain.actors._intake import Intake
 from geartrain.actors._life import ActorLife, ActorOwner
 from geartrain.actors._ref import ActorRef
 from geartrain.clock import Clock, SystemClock
@@ -88,7 +87,7 @@ class ActorGroup(AbstractAsyncContextManager["ActorGroup"]):
                 capacity=limits.dead_letters, on_letter=on_dead_letter, clock=clock or SystemClock()
             ),
             limits=limits,
-            crossing=Crossing(loop, limits.messages_from_threads, Intake.arrive),
+            crossing=Crossing(loop, limits.messages_from_threads),
             forget=self._forget,
         )
 

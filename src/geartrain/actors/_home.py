@@ -25,14 +25,11 @@ if TYPE_CHECKING:
 class Crossing:
     """Where messages from other threads wait for the event loop. Any thread may `put`."""
 
-    __slots__ = ("_arrive", "_capacity", "_lock", "_loop", "_waiting")
+    __slots__ = ("_capacity", "_lock", "_loop", "_waiting")
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, capacity: int, arrive: Callable[[Intake, Any, float | None], None]
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, capacity: int) -> None:
         self._loop = loop
         self._capacity = capacity
-        self._arrive = arrive
         self._lock = threading.Lock()
         self._waiting: deque[tuple[Intake, Any, float | None]] = deque()
 
@@ -52,7 +49,7 @@ class Crossing:
         with self._lock:
             arrived, self._waiting = self._waiting, deque()
         for intake, message, expires_at in arrived:
-            self._arrive(intake, message, expires_at)
+            intake.arrive(message, expires_at)
 
 
 @dataclass(slots=True, eq=False)
