@@ -179,8 +179,9 @@ def _newest_input(messages: tuple[Message, ...]) -> int:
 def keep_window(draft: Draft, rules: ContextRules) -> None:
     """Drop the oldest messages until the context is within its bounds; shorten what alone is too large.
 
-    The newest unit is kept whole in number. What may neither be dropped nor shortened may still be too large. With a
-    slack, more is dropped at once than has to be, so that the next requests begin like this one.
+    The newest unit is kept whole in number, and so are results that the model has not read yet, though something was
+    said after them. What may neither be dropped nor shortened may still be too large. With a slack, more is dropped at
+    once than has to be, so that the next requests begin like this one.
     """
     run = draft.run
     if len(run.messages) <= rules.messages and run.messages_size <= rules.bytes:
@@ -190,10 +191,12 @@ def keep_window(draft: Draft, rules: ContextRules) -> None:
     kept_share = 1 - rules.window_slack
     most, room = int(rules.messages * kept_share), int(rules.bytes * kept_share)
     count, size, start = len(run.messages), run.messages_size, 0
+    unread = max((i for i, unit in enumerate(units) if unit[0].role == "assistant"), default=-1)
     kept: list[Message] = []
     for position, unit in enumerate(units):
         over = count > most or size > room
         wanted = unit[0].role == "system" or _pinned(unit) or start == newest or position == len(units) - 1
+        wanted = wanted or (position == unread and bool(unit[0].calls))
         start += len(unit)
         if over and not wanted:
             count -= len(unit)

@@ -141,8 +141,10 @@ def _check(bench: Bench, rules: ContextRules, told: Told) -> None:
     texts = [message.text for message in messages]
     assert [text for text in told.pinned if text not in texts] == []
     assert told.newest in texts
-    newest = len(groups(messages)[-1])
-    assert len(messages) <= max(rules.messages, 2 + newest + sum(len(u) for u in groups(messages) if _pinned(u)))
+    units = groups(messages)
+    unread = next((unit for unit in reversed(units) if unit[0].role == "assistant"), [])
+    newest = len(units[-1]) + len(unread)
+    assert len(messages) <= max(rules.messages, 2 + newest + sum(len(u) for u in units if _pinned(u)))
 
 
 def _pinned(unit: list[Message]) -> bool:

@@ -91,10 +91,12 @@ def test_a_window_is_within_its_bounds_save_for_what_must_stay(
     keep_window(draft, rules)
 
     kept = draft.run.messages
-    newest = groups(kept)[-1]
+    units = groups(kept)
+    unread = next((unit for unit in reversed(units) if unit[0].role == "assistant"), [])
+    whole = [*units[-1], *unread]
     must = _kept_always(kept)
-    assert len(kept) <= max(rules.messages, len(newest) + len(must))
-    bare = sum(40 * len(message.calls) + 16 for message in newest)
+    assert len(kept) <= max(rules.messages, len(whole) + len(must))
+    bare = sum(40 * len(message.calls) + 16 for message in whole)
     assert draft.run.messages_size <= max(rules.bytes, sum(message.size() for message in must) + bare)
 
 
@@ -190,6 +192,20 @@ def test_an_input_fits_beside_what_is_never_dropped() -> None:
 
     assert fits(draft, "x" * 400)
     assert not fits(draft, "x" * 480)
+
+
+def test_results_that_the_model_has_not_read_stay_though_something_was_said_after_them() -> None:
+    asked = ToolCall(id="t2.c1", tool="look", arguments="{}")
+    results = (
+        Message(role="assistant", text="", calls=(asked,), turn=2),
+        Message(role="tool", text="found", call_id="t2.c1", turn=2),
+    )
+    old = [Message(role="user", text="old") for _ in range(5)]
+    draft = draft_of((Message(role="system", text="s"), *old, *results, *old[:2]), ContextRules(messages=4))
+
+    keep_window(draft, draft.spec.context)
+
+    assert [message.text for message in draft.run.messages] == ["s", "", "found", "old"]
 
 
 def test_the_newest_input_stays_though_notes_of_our_own_come_after_it() -> None:
