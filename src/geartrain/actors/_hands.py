@@ -15,19 +15,24 @@ import asyncio
 from asyncio.tasks import _enter_task, _leave_task
 from collections.abc import Coroutine, Generator
 from contextvars import Context
+from sys import getrefcount
 from typing import Any, NoReturn
 
 Work = Coroutine[Any, Any, None]
 
 
 class _HandTask(asyncio.Task[None]):
-    """A task that knows whether anybody has ever cancelled it."""
+    """A task that knows whether anybody has ever cancelled it, or listens for its end."""
 
     touched = False
 
     def cancel(self, msg: Any | None = None) -> bool:
         self.touched = True
         return super().cancel(msg)
+
+    def add_done_callback(self, *arguments: Any, **named: Any) -> None:
+        self.touched = True
+        super().add_done_callback(*arguments, **named)
 
 
 class _Hand(Coroutine[Any, Any, None]):
@@ -121,10 +126,12 @@ class Hands:
         if hand is None or not hand.unspoilt or hand.task.done():
             hand = _Hand(self._loop)
         _enter_task(self._loop, hand.task)
+        holders = getrefcount(hand.task)
         try:
             first = hand.context.run(work.send, None)
         except BaseException as error:
-            self._put_back(hand)
+            # What has kept the task (it may cancel it later) must not meet the work of another in it.
+            self._put_back(hand, kept=getrefcount(hand.task) > holders)
             if isinstance(error, StopIteration):
                 return None
             raise
@@ -140,8 +147,8 @@ class Hands:
         if spare is not None:
             spare.dismiss()
 
-    def _put_back(self, hand: _Hand) -> None:
-        if hand.unspoilt and not self._closed:
+    def _put_back(self, hand: _Hand, *, kept: bool) -> None:
+        if hand.unspoilt and not kept and not self._closed:
             self._spare = hand
         else:
             hand.dismiss()

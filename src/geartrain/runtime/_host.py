@@ -288,8 +288,8 @@ class Host:
             if node.close_executor is not None:
                 # While the store is still ours: nothing of a write may run on when somebody else recovers it.
                 await node.close_executor(max(1.0, node.limits.grace_seconds))
-            await self.actors.aclose()  # last of all: what the runs still do may need them
             await node.hub.aclose(min(1.0, node.limits.grace_seconds))
+            await self.actors.aclose()  # last of all: what runs and observers still do may need them
             try:
                 await node.journal.release(node.claim)
             except GeartrainError as failed:

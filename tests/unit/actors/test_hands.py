@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 from collections.abc import AsyncIterator, Coroutine
 from contextvars import Context, ContextVar
@@ -230,6 +231,47 @@ async def test_work_that_cancels_itself_and_ends_does_not_harm_the_next(hands: H
     await task
 
     assert done == ["waited"]
+
+
+@pytest.mark.parametrize("ends", ["returns", "raises"])
+async def test_a_task_that_work_has_kept_is_its_own_and_not_that_of_the_next(hands: Hands, ends: str) -> None:
+    kept: list[asyncio.Task[Any]] = []
+    done: list[str] = []
+
+    async def keep() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        kept.append(task)
+        if ends == "raises":
+            raise ValueError("own")
+
+    async def wait() -> None:
+        await asyncio.sleep(1)
+        done.append("waited")
+
+    with contextlib.suppress(ValueError):
+        await begin(hands, keep())
+    task = await begin(hands, wait())
+    kept[0].cancel()
+    assert task is not None
+    await task
+
+    assert done == ["waited"]
+    assert kept[0].done()
+
+
+async def test_who_listens_for_the_end_of_work_hears_it_although_the_work_never_waited(hands: Hands) -> None:
+    heard: list[Any] = []
+
+    async def listened_to() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.add_done_callback(lambda _: heard.append("ended"))
+
+    assert await begin(hands, listened_to()) is None
+    await settle()
+
+    assert heard == ["ended"]
 
 
 async def test_a_spare_task_that_somebody_cancelled_is_not_used(hands: Hands) -> None:

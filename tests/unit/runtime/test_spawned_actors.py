@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from geartrain.errors import InvalidValue, MailboxFull, RuntimeClosed
 from geartrain.limits import Limits
 from geartrain.machine import InputReceived
 from geartrain.models import Delay
+from geartrain.trace import TraceRecord
 
 
 class Counter(Actor):
@@ -77,6 +80,23 @@ async def test_an_actor_can_still_be_asked_while_the_effects_of_runs_end(memory:
         runtime.spawn(counter)
         await runtime.start("worker", "go")
         await asyncio.sleep(1)
+
+    assert counter.count == 1
+
+
+@pytest.mark.real_time
+async def test_observers_can_tell_an_actor_the_last_that_happened(memory: Store) -> None:
+    counter = Counter()
+
+    def observe(records: Sequence[TraceRecord]) -> None:
+        time.sleep(0.05)  # behind by the time the runtime is left
+        for record in records:
+            if record.event == "run_finished":
+                counter.ref.send_threadsafe(1)
+
+    async with memory.runtime(an_agent(["done"]), observers=[observe]) as runtime:
+        runtime.spawn(counter)
+        await (await runtime.start("worker", "go")).wait_ended()
 
     assert counter.count == 1
 
