@@ -173,6 +173,7 @@ class ActorGroup(AbstractAsyncContextManager["ActorGroup"]):
         if self._lives:
             await self._emptied.wait()
         self._home.hands.close()
+        await asyncio.sleep(0)  # the owners of those that stopped at once are told in this turn
 
     def statistics(self) -> ActorGroupStatistics:
         """Return how the group is doing."""

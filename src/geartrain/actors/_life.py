@@ -39,6 +39,7 @@ from geartrain.actors._home import Home
 from geartrain.actors._intake import Intake
 from geartrain.actors._patience import Patience
 from geartrain.actors._ref import ActorRef
+from geartrain.errors import InvalidValue
 from geartrain.mailbox import Lane
 
 # Shares of the grace: that after which work that has not ended is first cancelled, and what it then has to end. First
@@ -62,7 +63,10 @@ class ActorOwner(Protocol):
         ...
 
     def stopped(self, life: ActorLife, /) -> None:
-        """Hear that the actor has stopped, for whatever reason; called once, on the loop."""
+        """Hear that the actor has stopped, for whatever reason; called once, on the loop, soon after. Its name is free.
+
+        What either method raises goes to the loop's exception handler.
+        """
         ...
 
 
@@ -126,6 +130,8 @@ class ActorLife(Intake):
     def stop(self, reason: str = "asked to stop", grace_seconds: float | None = None) -> None:
         """Take and handle nothing more, and be stopped within the grace; the first call counts."""
         self._home.check_loop(self.name)
+        if grace_seconds is not None and not grace_seconds >= 0:
+            raise InvalidValue("grace_seconds", "at least 0", grace_seconds)
         if self._state in (ActorState.STOPPING, ActorState.STOPPED):
             return
         if grace_seconds is not None:
@@ -368,7 +374,8 @@ class ActorLife(Intake):
         self._cell.stop(self._reason)
         self._move(ActorState.STOPPED)
         self._home.forget(self)
-        self._owner.stopped(self)
+        # Soon, not now: what an owner does then, or raises, must not come between a group and its other actors.
+        self._home.loop.call_soon(self._owner.stopped, self, context=Context())
 
     # The rest
 

@@ -23,6 +23,7 @@ from geartrain.actors import (
     ActorState,
     ActorStopped,
     AskedItself,
+    GroupClosed,
 )
 from geartrain.errors import InvalidValue, UsageError
 from geartrain.testing import settle
@@ -688,6 +689,35 @@ async def test_an_owner_that_raises_does_not_come_between_an_actor_and_its_end()
         await life.ref.wait_stopped()
 
     assert [str(error) for error in reported] == ["the owner"]
+
+
+async def test_an_owner_that_raises_when_its_actor_has_stopped_keeps_no_other_from_stopping() -> None:
+    reported: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, report: reported.append(report["exception"]))
+
+    class Eternal(Restarter):
+        def stopped(self, life: ActorLife) -> None:
+            group.begin(Doer(), owner=self, name=life.name)
+
+    async with group_of() as group:
+        group.spawn(Doer())
+        life = group.begin(Doer(), owner=Eternal(), name="eternal")
+        life.stop()
+        await settle()
+        assert group.statistics().actors == 2  # begun again under its name
+
+    assert group.statistics().actors == 0
+    await settle()
+    assert [type(error) for error in reported] == [GroupClosed]
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan")])
+async def test_a_stop_with_a_grace_that_is_no_time_is_refused(seconds: float) -> None:
+    async with group_of() as group:
+        life = group.begin(Doer(), owner=Restarter())
+        with pytest.raises(InvalidValue):
+            life.stop("quickly", seconds)
+        assert life.state is ActorState.RUNNING
 
 
 async def test_a_restarted_actor_that_runs_has_started_although_an_earlier_start_failed() -> None:
