@@ -56,7 +56,7 @@ def fitted(messages: Sequence[Message], room: int) -> tuple[Message, ...]:
     sizes = [sum(len(msgspec.json.encode(message)) + 1 for message in unit) for unit in units]
     kept: set[int] = set()
     for position, unit in enumerate(units):
-        if unit[0].pinned and sizes[position] <= room:
+        if any(message.pinned for message in unit) and sizes[position] <= room:
             kept.add(position)
             room -= sizes[position]
     for position in reversed(range(len(units))):

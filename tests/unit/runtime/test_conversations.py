@@ -176,7 +176,9 @@ def _units(sizes: list[int], pinned: set[int]) -> list[Message]:
         if size % 2:
             calls = tuple(ToolCall(id=f"c{number}.{n}", tool="t", arguments="{}") for n in range(1 + size % 3))
             messages.append(Message(role="assistant", text="x" * size, calls=calls))
-            messages += [Message(role="tool", text="y" * size, call_id=each.id) for each in calls]
+            # Of a call, what is pinned is the result: words with which somebody has answered a question.
+            last = Message(role="tool", text="y" * size, call_id=calls[-1].id, pinned=number in pinned)
+            messages += [*(Message(role="tool", text="y" * size, call_id=each.id) for each in calls[:-1]), last]
         else:
             messages.append(Message(role="user", text="z" * size, pinned=number in pinned))
     return messages
@@ -198,9 +200,26 @@ def test_a_history_that_is_cut_fits_keeps_pairs_and_loses_the_oldest_first(
     assert all(message.role != "system" for message in kept)
     units, all_units = groups(kept), groups(tuple(messages[1:]))
     assert all(unit in all_units for unit in units)
-    free = [unit for unit in all_units if not unit[0].pinned]
-    rest = [unit for unit in units if not unit[0].pinned]
+    free = [unit for unit in all_units if not _pinned(unit)]
+    rest = [unit for unit in units if not _pinned(unit)]
     assert rest == free[len(free) - len(rest) :]
+    left_out = [unit for unit in all_units if _pinned(unit) and unit not in units]
+    assert not (rest and any(_size(unit) <= _size(rest[0]) for unit in left_out))
+
+
+def test_a_pinned_answer_to_what_an_agent_asked_outlasts_newer_messages_when_a_history_is_cut() -> None:
+    messages = _units([31, 400], pinned={0})
+    pinned = messages[1:4]
+
+    assert fitted(messages, _size(pinned) + 100) == tuple(pinned)
+
+
+def _pinned(unit: list[Message]) -> bool:
+    return any(message.pinned for message in unit)
+
+
+def _size(unit: list[Message]) -> int:
+    return sum(len(msgspec.json.encode(message)) + 1 for message in unit)
 
 
 @pytest.mark.parametrize("wrong", ["", 7, b"r-1", object(), "x" * 201])
