@@ -19,7 +19,7 @@ from geartrain.machine._commands import (
     StartSubAgent,
 )
 from geartrain.machine._events import ApprovalExpired, DeadlinePassed, Event, GraceElapsed, TimerFired
-from geartrain.machine._outside import EXTERNAL, in_inactive_wait
+from geartrain.machine._outside import EXTERNAL, awaits_answer, in_inactive_wait
 from geartrain.machine._run import Call, Run
 from geartrain.machine._spec import AgentSpec, StepLimits
 from geartrain.machine._states import (
@@ -118,7 +118,7 @@ def call_dwells_until(call: Call, limits: StepLimits) -> float | None:
     """Return until when a call's answer may be awaited before it counts as lost, or None for no such time."""
     if call.sub_agent or call.status not in IN_PROGRESS:
         return None
-    return call.since + call.timeout_seconds + (0.0 if call.external else limits.dwell_seconds)
+    return call.since + call.timeout_seconds + (0.0 if awaits_answer(call) else limits.dwell_seconds)
 
 
 def person_waits_until(call: Call) -> float | None:
@@ -152,7 +152,7 @@ def dwells_until(run: Run, spec: AgentSpec) -> float | None:
 
 def _external_until(run: Run, spec: AgentSpec) -> float | None:
     """Return when an answer from outside is overdue. Effects of ours keep their own time; these only have this."""
-    times = [call_dwells_until(call, spec.limits) for call in run.calls if call.external]
+    times = [call_dwells_until(call, spec.limits) for call in run.calls if awaits_answer(call)]
     if run.state is RunState.MODEL_THINKING and spec.model == EXTERNAL:
         times.append(waits_until(run, spec))
     return min((time for time in times if time is not None), default=None)

@@ -173,7 +173,13 @@ class ToolEffect(Effect):
         work = self.effects.executor.run_tool(
             self._tool, self.command, context, self._begin, self._over, returned=self._function_returned
         )
-        self.spawn(work, self.command.timeout_seconds)
+        self.spawn(work, self._seconds)
+
+    @property
+    def _seconds(self) -> float:
+        """How long it may take: of an external tool's own time, asking it here takes no more than a call does here."""
+        seconds = self.command.timeout_seconds
+        return min(seconds, self.node.limits.tool_call_seconds) if self.command.external else seconds
 
     def _emit(self, name: str, payload: Mapping[str, Any]) -> None:
         name = f"tool.{clean_text(name)}" if name in OWN_NAMES else clean_text(name)
@@ -209,7 +215,7 @@ class ToolEffect(Effect):
         elif self._began and not command.read_only:
             reason = {
                 End.RAISED: f"running it failed: {error}",
-                End.TIMED_OUT: f"no result within {command.timeout_seconds:g} s",
+                End.TIMED_OUT: f"no result within {self._seconds:g} s",
                 End.CANCELLED: "it was cancelled while it ran",
             }[ended.end]
             self.report(self._in_doubt(reason))
@@ -219,10 +225,10 @@ class ToolEffect(Effect):
         elif ended.end is End.CANCELLED and self.unwanted and not self._awaited():
             self.finished()
         elif self._writes:  # journalled as started, but known not to have begun
-            text = f"it did not begin within {command.timeout_seconds:g} s: no place to run it was free"
+            text = f"it did not begin within {self._seconds:g} s: no place to run it was free"
             self._report_outcome(CallOutcome(ResultStatus.NOT_STARTED, text))
         elif ended.end is End.TIMED_OUT:
-            text = f"no result within {command.timeout_seconds:g} s"
+            text = f"no result within {self._seconds:g} s"
             self._report_outcome(CallOutcome(ResultStatus.TIMED_OUT, text))
         else:
             self._report_outcome(CallOutcome(ResultStatus.CANCELLED, "cancelled while it ran"))

@@ -201,6 +201,17 @@ def test_a_write_outside_that_can_be_verified_is_verified_before_anybody_is_aske
     assert not waits_outside(bench.run, bench.spec)
 
 
+def test_verifying_a_write_outside_has_the_time_of_whatever_runs_here() -> None:
+    tools = (ToolSpec(name="ship", external=True, verify=True, timeout_seconds=60.0),)
+    bench = rings(outside("ship", tools=tools, budget=Budget(max_seconds=UNLIMITED)))
+
+    assert wake_at(bench.run, bench.spec) is None
+    assert stuck(bench.run, bench.now + 60.0, bench.spec) is None
+    found = stuck(bench.run, bench.now + 60.0 + bench.spec.limits.dwell_seconds, bench.spec)
+    assert found is not None
+    assert found.cause == "dead_effect"
+
+
 # -- writes outside
 
 

@@ -157,6 +157,26 @@ async def test_a_write_outside_over_its_time_is_verified_by_the_tool(memory: Sto
         assert [call.waits_for for call in (await run.snapshot()).waiting] == ["answer"]
 
 
+async def test_a_verification_that_hangs_leaves_a_write_outside_to_a_person_as_soon_as_any_call_is_over(
+    memory: Store,
+) -> None:
+    async def look(_arguments: Any, _context: Any) -> NotDone:
+        await asyncio.sleep(DAY)
+        return NotDone()
+
+    @tool(external=True, timeout_seconds=DAY, verify=look, name="ship")
+    def ship_checked(parcel: str) -> str:
+        """Have somebody ship a parcel."""
+        return parcel
+
+    agent = an_agent([[calling("ship", '{"parcel":"7"}')], answer("done")], ship_checked)
+    async with memory.runtime(agent) as runtime:
+        run = await runtime.start(agent, "go")
+        await asyncio.sleep(DAY + Limits().tool_call_seconds + 1.0)
+
+        assert (await run.snapshot()).holds == ("in_doubt(t1.c1)",)
+
+
 async def test_arguments_are_checked_and_the_policy_is_asked_before_an_external_call_is_open(memory: Store) -> None:
     def policy(call: Any, _run: Any) -> Any:
         return Deny("not that") if call.arguments["parcel"] == "bomb" else Ask()
