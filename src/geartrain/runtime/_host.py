@@ -287,7 +287,10 @@ class Host:
         with anyio.CancelScope(shield=True), anyio.move_on_after(2 * node.limits.grace_seconds + 30.0, shield=True):
             if node.close_executor is not None:
                 # While the store is still ours: nothing of a write may run on when somebody else recovers it.
-                await node.close_executor(max(1.0, node.limits.grace_seconds))
+                try:
+                    await node.close_executor(max(1.0, node.limits.grace_seconds))
+                except Exception as failed:  # noqa: BLE001 - perhaps a stranger's: the store is let go all the same
+                    log.error("executor_not_closed", error=str(failed), traceback=plain_traceback(failed))
             await node.hub.aclose(min(1.0, node.limits.grace_seconds))
             await self.actors.aclose()  # last of all: what runs and observers still do may need them
             try:

@@ -328,6 +328,19 @@ class Unclosed(Gated):
         pass
 
 
+async def test_an_executor_that_cannot_be_closed_keeps_no_store(store: Store) -> None:
+    class Stubborn(LiveExecutor):
+        async def aclose(self, seconds: float) -> None:
+            raise ValueError(f"not within {seconds} s")
+
+    agent = an_agent(["done", "done"])
+    async with store.runtime(agent, executor=Stubborn) as runtime:
+        await (await runtime.start(agent, "go")).wait_ended()
+
+    async with store.runtime(agent) as runtime:
+        assert (await (await runtime.start(agent, "go")).wait_ended()).answer == "done"
+
+
 async def test_an_open_that_fails_leaves_nothing_behind(store: Store) -> None:
     before = asyncio.all_tasks()
 
