@@ -31,8 +31,12 @@ def shrink_results(draft: Draft) -> None:
     run, rules = draft.run, draft.spec.context
     if not rules.shrink:
         return
-    turns = [unit for unit in groups(run.messages) if unit[0].calls]
     room = rules.shrink_bytes
+    # Looked at before each request, and seldom is there anything: a batch has at least one large result a turn.
+    large = sum(1 for message in run.messages if len(message.text) > room and _large(message, room))
+    if not large or (large < rules.shrink_turns and run.messages_size <= rules.bytes // 2):
+        return
+    turns = [unit for unit in groups(run.messages) if unit[0].calls]
     old = [unit for unit in turns[: -rules.shrink_turns] if any(_large(message, room) for message in unit)]
     if len(old) < rules.shrink_turns and not _presses(run.messages_size, old, rules):
         return
