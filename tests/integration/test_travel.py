@@ -108,7 +108,9 @@ def test_a_pushed_event_moves_a_copy_and_an_impossible_one_prints_why(world: Wor
         (("--push", "PauseRequested", "{"), "is no JSON"),
         (("--push", "PauseRequested", "[]"), "must be a JSON object"),
         (("--push", "Daydreamed", "{}"), "the event types of this version"),
-        (("--at", "99"), "--at: must be 0 to "),
+        (("--at", "99"), "--at: must be 1 to "),
+        (("--at", "0"), "--at: must be 1 to "),
+        (("--at", "99", "--push", "PauseRequested", "{}"), "--at: must be 0 to "),
     ],
 )
 def test_what_cannot_be_stepped_is_wrong_usage(words: tuple[str, ...], said: str, world: World) -> None:  # noqa: F811

@@ -75,7 +75,9 @@ async def step(
     run: RunOrFileArgument,
     at: Annotated[
         int | None,
-        typer.Option("--at", metavar="N", min=0, help="Only event N; 0 is before the first.", show_default=False),
+        typer.Option(
+            "--at", metavar="N", min=0, help="Only event N; with --push, 0 is before the first.", show_default=False
+        ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All events, a line each.")] = False,
     push: Annotated[

@@ -37,19 +37,20 @@ async def step(
     async with opened(setting, given) as one:
         stepper = await one.reader.steps(one.run_id)
     screen = setting.screen
-    if at is not None and not 0 <= at <= len(stepper):
-        raise OptionInvalid("--at", f"must be 0 to {len(stepper)}, got {at}")
+    least = 0 if pushed is not None else 1
+    if at is not None and not least <= at <= len(stepper):
+        raise OptionInvalid("--at", f"must be {least} to {len(stepper)}, got {at}")
     if pushed is not None:
         return _push(screen, stepper, len(stepper) if at is None else at, *pushed, full=full)
     if at is None and not everything and not screen.json and screen.browsable:
-        await _Browser(screen, stepper).browse()
+        await _Browser(screen, stepper, full=full).browse()
         return 0
-    wrong = bool(stepper.problem) and not at
-    for seq in [at] if at else range(1, len(stepper) + 1):
+    wrong = bool(stepper.problem) and at is None
+    for seq in range(1, len(stepper) + 1) if at is None else [at]:
         frame = stepper.frame(seq)
         wrong = wrong or frame.differs
-        _print(screen, frame, len(stepper), whole=bool(at), full=full)
-    if stepper.problem and not at:
+        _print(screen, frame, len(stepper), whole=at is not None, full=full)
+    if stepper.problem and at is None:
         screen.say(f"geartrain: {stepper.problem}", "red")
     return FAILED if wrong else 0
 
@@ -85,9 +86,10 @@ def _fields(text: str) -> dict[str, Any]:
 class _Browser:
     """One person's way through the events of a run."""
 
-    def __init__(self, screen: Screen, stepper: Stepper) -> None:
+    def __init__(self, screen: Screen, stepper: Stepper, *, full: bool) -> None:
         self._screen = screen
         self._stepper = stepper
+        self._full = full
         self._at = 1
 
     async def browse(self) -> None:
@@ -125,10 +127,10 @@ class _Browser:
             self._screen.say(_HELP)
 
     def _show(self, *, full: bool = False) -> None:
-        _print(self._screen, self._stepper.frame(self._at), len(self._stepper), whole=True, full=full)
+        _print(self._screen, self._stepper.frame(self._at), len(self._stepper), whole=True, full=full or self._full)
 
     def _push(self, kind: str, text: str) -> None:
         try:
-            _push(self._screen, self._stepper, self._at, kind, text, full=False)
+            _push(self._screen, self._stepper, self._at, kind, text, full=self._full)
         except (OptionInvalid, FormatUnknown, InvalidValue) as problem:
             self._screen.say(f"geartrain: {problem}", "red")
