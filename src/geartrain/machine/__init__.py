@@ -11,7 +11,7 @@ from geartrain.machine._commands import (
     RunCall,
     StartSubAgent,
 )
-from geartrain.machine._context import estimate_tokens, result_text
+from geartrain.machine._context import estimate_tokens
 from geartrain.machine._diagram import EDGES, diagram, page
 from geartrain.machine._events import (
     PUBLIC_EVENTS,
@@ -49,7 +49,7 @@ from geartrain.machine._events import (
     WriteInDoubt,
 )
 from geartrain.machine._fold import Difference, fold, join_path, split_path
-from geartrain.machine._guards import GUARD_PREFIX, guard_arguments, guard_text
+from geartrain.machine._guards import guard_arguments, guard_text
 from geartrain.machine._opening import HANDOFF_PREFIX
 from geartrain.machine._outside import EXTERNAL, awaits_answer, awaits_reply, is_outside, rests, waits_outside
 from geartrain.machine._outstanding import alarms, outstanding, wake_at
@@ -132,7 +132,6 @@ __all__ = [
     "EVENT_VERSIONS",
     "EXTERNAL",
     "FAILURES",
-    "GUARD_PREFIX",
     "HANDOFF_PREFIX",
     "IN_PROGRESS",
     "KIND_OF_CODE",
@@ -253,7 +252,6 @@ __all__ = [
     "page",
     "possible",
     "rests",
-    "result_text",
     "shortening_of",
     "spec_digest",
     "split_path",

@@ -124,11 +124,6 @@ class Redaction:
         else:
             raise InvalidValue("a redaction rule", "secrets, text:REGEX, a field's name or TYPE.FIELD", rule)
 
-    @property
-    def looks_into_texts(self) -> bool:
-        """Whether there are rules about what texts say."""
-        return bool(self._texts)
-
     def event(self, kind: str, body: dict[str, Any]) -> dict[str, Any]:
         """Return the body of an event without what the rules leave out."""
         return self._dict(body, (kind,), free=False)

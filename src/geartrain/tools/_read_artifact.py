@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
+from geartrain.machine import READ_ARTIFACT
 from geartrain.tools._context import ToolContext
 from geartrain.tools._errors import ResultUnavailable
 from geartrain.tools._tool import tool
@@ -14,7 +15,7 @@ from geartrain.tools._tool import tool
 OUTPUT_BYTES_MAX: Final = 15_000
 
 
-@tool(read_only=True)
+@tool(name=READ_ARTIFACT, read_only=True)
 async def read_artifact(
     context: ToolContext,
     call: str,

@@ -59,8 +59,8 @@ async def verify(
     That text is made of the result as `invoke` makes its own: by the tool's `present`, cleaned and trimmed.
 
     An async `verify` runs in this task, a plain one on a thread, and that of a tool with isolation "process" in a
-    worker process. Whatever it raises, and any answer that is none of
-    the three, is `Unknown` with the reason. A cancellation of this task is raised.
+    worker process. Whatever it raises, and any answer that is none of the three, is `Unknown` with the reason. A
+    cancellation of this task is raised.
     """
     if tool.isolation == "process" and tool.verify is not None:
         return await _asked_elsewhere(tool, arguments, context, limits, processes)
