@@ -28,6 +28,10 @@ async def reply(
             show_default=False,
         ),
     ] = None,
+    turn: Annotated[
+        int | None,
+        typer.Option("--turn", metavar="N", min=1, help="Only if it is this turn that is awaited.", show_default=False),
+    ] = None,
     store: StoreOption = None,
     app: AppOption = None,
     by: ByOption = None,
@@ -38,7 +42,7 @@ async def reply(
     from geartrain.cli import _outside  # noqa: PLC0415
 
     return await _outside.reply(
-        setting_of(store=store, app=app, by=by, json=json, quiet=quiet), run, text, tuple(call or ())
+        setting_of(store=store, app=app, by=by, json=json, quiet=quiet), run, text, tuple(call or ()), turn
     )
 
 

@@ -13,13 +13,14 @@ from geartrain.errors import InvalidValue
 from geartrain.machine import RequestedCall
 
 
-async def reply(setting: Setting, given: str, text: str, calls: Sequence[str]) -> int:
-    """Take the model's turn; return the exit code."""
+async def reply(setting: Setting, given: str, text: str, calls: Sequence[str], turn: int | None) -> int:
+    """Take the model's turn, the one that was named or else that which is awaited now; return the exit code."""
     requested = tuple(map(_requested, calls))
     if not requested and not text.strip():
         raise OptionInvalid("TEXT", "or --call is needed: a turn is an answer, calls, or both")
     found = await find_going(setting, given)
-    return await do(setting, found, lambda handle: handle.reply(text, calls=requested, by=setting.by))
+    turn = turn or found.snapshot.turn_count + 1
+    return await do(setting, found, lambda handle: handle.reply(text, calls=requested, by=setting.by, turn=turn))
 
 
 def _requested(given: str) -> RequestedCall:

@@ -98,10 +98,11 @@ class ModelFailed(EventBase, frozen=True, kw_only=True):
 
 
 class TurnTaken(EventBase, frozen=True, kw_only=True):
-    """A person wrote the model's reply in its place."""
+    """A person wrote the model's reply in its place. `turn` is the one that it is for; 0: whichever is awaited."""
 
     text: str = ""
     calls: tuple[RequestedCall, ...] = ()
+    turn: int = 0
 
 
 class PermissionsEvaluated(EventBase, frozen=True, kw_only=True):

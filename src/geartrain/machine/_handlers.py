@@ -151,6 +151,9 @@ def on_turn_taken(draft: Draft, event: TurnTaken) -> None:
     """Let a person's words stand for the model's."""
     if draft.run.state is RunState.SUSPENDED and draft.run.phase is not RunState.MODEL_THINKING:
         raise Refused(f"the model's turn has not come: the run goes on in {draft.run.phase}")
+    awaited = draft.run.turn_count + 1
+    if event.turn and event.turn != awaited:
+        raise Refused(f"turn {event.turn} is not awaited (turn {awaited} is)", duplicate=event.turn < awaited)
     if draft.run.state is RunState.MODEL_THINKING and draft.spec.model != EXTERNAL:
         charge_lost(draft)
     draft.set(turn_count=draft.run.turn_count + 1, model_attempt=1)

@@ -209,14 +209,26 @@ class RunHandle:
         return await self._act(CallAnswered, by, event_id, call_id=call_id, text=text, status=ResultStatus(status))
 
     async def reply(
-        self, text: str = "", *, by: str, calls: Sequence[RequestedCall] = (), event_id: str | None = None
+        self,
+        text: str = "",
+        *,
+        by: str,
+        calls: Sequence[RequestedCall] = (),
+        turn: int | None = None,
+        event_id: str | None = None,
     ) -> int:
         """Write the model's turn in its place: an answer, calls, or both.
 
+        With *turn* (`turn_count + 1` of the snapshot that was replied to) it is for that turn only, so that it is not
+        taken for a later one if somebody else was faster; without, for whichever is awaited.
+
         Raises:
-            EventRefused: The model's turn has not come.
+            InvalidValue: *turn* is less than 1.
+            EventRefused: The model's turn has not come, or another one is awaited.
         """
-        return await self._act(TurnTaken, by, event_id, text=text, calls=tuple(calls))
+        if turn is not None and turn < 1:
+            raise InvalidValue("turn", "at least 1, or None", turn)
+        return await self._act(TurnTaken, by, event_id, text=text, calls=tuple(calls), turn=turn or 0)
 
     async def pause(self, *, by: str = "", reason: str = "", event_id: str | None = None) -> int:
         """Pause: what runs finishes, nothing new starts."""

@@ -21,6 +21,7 @@ from geartrain.machine import (
     GraceElapsed,
     InputReceived,
     PauseRequested,
+    RequestedCall,
     RunRecovered,
     StepLimits,
     TimerFired,
@@ -210,6 +211,21 @@ def test_verifying_a_write_outside_has_the_time_of_whatever_runs_here() -> None:
     found = stuck(bench.run, bench.now + 60.0 + bench.spec.limits.dwell_seconds, bench.spec)
     assert found is not None
     assert found.cause == "dead_effect"
+
+
+def test_a_reply_to_a_turn_that_somebody_else_has_taken_is_refused() -> None:
+    bench = outside().does(TurnTaken, calls=(RequestedCall(tool="nothing", arguments="{}"),), turn=1)
+    assert (bench.run.state, bench.run.turn_count) == ("MODEL_THINKING", 1)
+
+    assert bench.refuses(TurnTaken, text="done", turn=1) == "turn 1 is not awaited (turn 2 is)"
+    assert bench.refuses(TurnTaken, text="done", turn=3) == "turn 3 is not awaited (turn 2 is)"
+    assert bench.does(TurnTaken, text="done", turn=2).run.state == "FINISHED"
+
+
+def test_a_reply_that_names_no_turn_is_for_whichever_is_awaited() -> None:
+    bench = outside().does(TurnTaken, calls=(RequestedCall(tool="nothing", arguments="{}"),))
+
+    assert bench.does(TurnTaken, text="done").run.state == "FINISHED"
 
 
 # -- writes outside

@@ -177,6 +177,22 @@ async def test_a_verification_that_hangs_leaves_a_write_outside_to_a_person_as_s
         assert (await run.snapshot()).holds == ("in_doubt(t1.c1)",)
 
 
+async def test_of_two_people_who_reply_to_one_turn_the_slower_one_is_refused(memory: Store) -> None:
+    agent = by_hand()
+    async with memory.runtime(agent) as runtime:
+        run = await runtime.start(agent, "go")
+        seen = (await run.wait_at_rest()).turn_count
+        await run.reply(calls=[calling("no_such_tool")], by="ann", turn=seen + 1)
+
+        with pytest.raises(EventRefused, match=r"turn 1 is not awaited \(turn 2 is\)"):
+            await run.reply("done", by="bob", turn=seen + 1)
+        with pytest.raises(InvalidValue):
+            await run.reply("done", by="bob", turn=0)
+
+        await run.reply("done", by="bob", turn=seen + 2)
+        assert (await run.wait_ended()).answer == "done"
+
+
 async def test_arguments_are_checked_and_the_policy_is_asked_before_an_external_call_is_open(memory: Store) -> None:
     def policy(call: Any, _run: Any) -> Any:
         return Deny("not that") if call.arguments["parcel"] == "bomb" else Ask()
