@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import process_tools
 import psutil
 import pytest
 from process_tools import MISBEHAVIOURS
+from processes import processes_below, until
 
 from geartrain.limits import Limits
 from geartrain.machine import RequestedCall, ResultStatus, ToolFinished, WriteInDoubt
@@ -42,23 +41,12 @@ async def results_of(run: RunHandle) -> list[tuple[ResultStatus, str]]:
     return [(event.status, event.text) for event in events if isinstance(event, ToolFinished)]
 
 
-def processes_below() -> list[int]:
-    return [child.pid for child in psutil.Process().children(recursive=True)]
-
-
 def alive(pid: int) -> bool:
     """Whether that process runs; one that nobody has taken note of yet does not."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-async def until(condition: Callable[[], Any], seconds: float = 15.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never came to that"
-        await asyncio.sleep(0.005)
 
 
 def arguments(**given: Any) -> str:
@@ -127,14 +115,15 @@ async def test_a_run_that_is_cancelled_ends_with_all_that_its_call_has_started(t
 
 
 async def test_closing_a_runtime_leaves_no_process_behind() -> None:
+    before = processes_below()
     agents = [an_agent(MISBEHAVIOURS[name], name=name) for name in ("deadlock", "flood_the_output")]
 
     async with a_runtime(*agents) as runtime:
         done, _ = [await runtime.start(agent, "go") for agent in reversed(agents)]
         await done.wait_ended()
-        await until(lambda: len(processes_below()) == 4)  # two workers and their wardens
+        await until(lambda: len(processes_below() - before) == 4)  # two workers and their wardens
 
-    assert processes_below() == []
+    assert processes_below() - before == set()
 
 
 async def test_the_parent_of_a_tool_that_no_worker_can_find_is_told_at_open() -> None:
@@ -202,7 +191,7 @@ WORSE = {
 
 
 async def test_ninety_nine_runs_beside_twenty_misbehaving_tools_end_as_in_a_clean_run() -> None:
-    healthy = healthy_agent()
+    before, healthy = processes_below(), healthy_agent()
     async with a_runtime(healthy) as runtime:
         clean = [await runtime.start(healthy, "go", run_id=f"healthy-{n}") for n in range(99)]
         expected = [await journal_of(run) for run in clean]
@@ -224,4 +213,4 @@ async def test_ninety_nine_runs_beside_twenty_misbehaving_tools_end_as_in_a_clea
     assert [len(result) for result in results] == [1] * len(worse)
     timed_out = {name for name, [(status, _)] in zip(WORSE, results, strict=True) if status is ResultStatus.TIMED_OUT}
     assert timed_out == {name for name, seconds in WORSE.items() if seconds}
-    assert processes_below() == []
+    assert processes_below() - before == set()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import process_tools
 import psutil
 import pytest
 from process_tools import MISBEHAVIOURS
+from processes import processes_below, until
 
 from geartrain.limits import Limits
 from geartrain.machine import ResultStatus
@@ -70,27 +70,14 @@ class World:
 @asynccontextmanager
 async def world(limits: Limits = LIMITS) -> AsyncIterator[World]:
     """Open a pool; at its end nothing of ours runs any more."""
-    made = World(limits)
+    before, made = processes_below(), World(limits)
     try:
         yield made
     finally:
         await made.pool.aclose(2.0)
         made.threads.close()
     assert made.pool.statistics().processes == 0
-    assert processes_below() == []
-
-
-def processes_below() -> list[int]:
-    """The processes that this one has started, and theirs."""
-    return [child.pid for child in psutil.Process().children(recursive=True)]
-
-
-async def until(condition: Callable[[], Any], seconds: float = 10.0) -> None:
-    """Wait until *condition* holds."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never came to that"
-        await asyncio.sleep(0.005)
+    assert processes_below() - before == set()
 
 
 async def test_a_function_runs_in_another_process_which_serves_the_next_call_too() -> None:

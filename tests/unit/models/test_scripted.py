@@ -182,7 +182,7 @@ def test_an_unknown_model_is_refused_with_the_known_names() -> None:
     with pytest.raises(ModelNotFound) as raised:
         find_model("oracle")
 
-    assert raised.value.known == ("offline",)
+    assert raised.value.known == ("external", "offline")
     assert "'oracle': not known (known: 'offline')" in str(raised.value)
 
 
