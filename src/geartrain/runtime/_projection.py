@@ -26,6 +26,7 @@ from geartrain.machine import (
     PermissionsEvaluated,
     Run,
     RunState,
+    ToolCall,
     ToolFinished,
     ToolStarted,
     TurnTaken,
@@ -82,6 +83,7 @@ def _records(before: Run, event: Event, after: Run, *, checkpointed: bool) -> It
         yield _plain(event)
     yield from _transitions(before, after)
     yield from _calls(before, after)
+    yield from _done_at_once(before, after)
     yield from shortenings(event, after)
     if _model_called(before, after):
         yield "llm_call_started", model_asked(after)
@@ -185,11 +187,32 @@ def _calls(before: Run, after: Run) -> Iterator[tuple[str, Payload]]:
             )
 
 
+def _done_at_once(before: Run, after: Run) -> Iterator[tuple[str, Payload]]:
+    """Yield the calls of a reply of which none could begin: they are in the context before they were ever open."""
+    if after.turn_count == before.turn_count or after.calls or RunState.OBSERVE not in after.path:
+        return
+    told = [message for message in after.messages if message.turn == after.turn_count]
+    for call in (call for message in told for call in message.calls):
+        yield "tool_call_requested", _requested(call)
+        if (result := _result_in(after, call.id)) is not None:
+            yield "tool_call_finished", {**result, "tool": call.tool}
+
+
+def _result_in(run: Run, call_id: str) -> Payload | None:
+    """Return what the context has as the result of a call that is no longer open."""
+    for message in reversed(run.messages):
+        if message.call_id == call_id:
+            text = message.text.removeprefix(f"[{message.status}] ")
+            status = str(message.status)
+            return {"call_id": call_id, "tool": message.tool, "status": status, "text": _short(text), "size": len(text)}
+    return None
+
+
 def _role(call: Call | None) -> Payload:
     return {"role": call.role} if call is not None and call.role != "tool" else {}
 
 
-def _requested(call: Call) -> Payload:
+def _requested(call: Call | ToolCall) -> Payload:
     return {"call_id": call.id, "tool": call.tool, "arguments": _short(call.arguments)}
 
 
@@ -288,11 +311,13 @@ def _permissions(event: PermissionsEvaluated, before: Run, after: Run) -> Iterat
         for guard in verdict.guards:
             yield "guardrail", _guardrail(guard, verdict, call)
         yield "permission_evaluated", payload
-        changed = after.call(verdict.call_id)
-        if changed is None or changed.result is None or changed.role != "tool":
+        if call is None or call.result is not None or call.role != "tool":
             continue
-        if call is not None and call.result is None:
+        changed = after.call(verdict.call_id)
+        if changed is not None and changed.result is not None:
             yield "tool_call_finished", _call_finished(changed)
+        elif changed is None and (result := _result_in(after, call.id)) is not None:
+            yield "tool_call_finished", result
 
 
 def _guardrail(guard: GuardVerdict, verdict: Verdict, call: Call | None) -> Payload:
