@@ -81,7 +81,10 @@ class RunStillGoing(UsageError):
 
 @dataclass(eq=False)
 class EventRefused(UsageError):
-    """An event cannot move the run in its present state. Nothing was stored."""
+    """An event cannot move the run in its present state. Nothing was stored.
+
+    `possible` are the types that can; if this one is among them, `reason` says what is wrong with this very event.
+    """
 
     run_id: str
     event_type: str
@@ -91,7 +94,9 @@ class EventRefused(UsageError):
     last_seq: int = 0
 
     def __str__(self) -> str:
-        text = f"run {self.run_id!r}: {self.event_type} is not possible in {self.state}; {self.reason}"
+        if self.event_type in self.possible:
+            return f"run {self.run_id!r}: {self.event_type} is refused in {self.state}: {self.reason}"
+        text = f"run {self.run_id!r}: {self.event_type} is not possible in {self.state}: {self.reason}"
         return f"{text}; possible: {', '.join(self.possible)}" if self.possible else text
 
 

@@ -158,6 +158,8 @@ def test_one_of_several_answers_says_which_call_it_is_for(hand: World) -> None:
         (("reply",), "a turn is an answer, calls, or both"),
         (("reply", "--call", "look_up {"), "the arguments of 'look_up' are not JSON"),
         (("reply", "--call", "look_up [7]"), "must be a tool's name and a JSON object"),
+        (("reply", "--call", 'lok_up {"key": "a"}'), "agent 'by-hand' has no tool 'lok_up'; there are: look_up, ship"),
+        (("reply", "--call", 'look_up {"key": 7}'), "Expected `str`, got `int` - at `$.key`"),
         (("answer", "t1.c1", "too", "many"), "quote it"),
         (("answer", "7", "--status", "great"), "ok or error"),
         (("answer", "7"), "no call of it is"),

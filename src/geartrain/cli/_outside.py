@@ -7,18 +7,21 @@ from typing import Any
 
 import msgspec
 
-from geartrain.cli._acts import Setting, chosen, do, find_going
+from geartrain.cli._acts import Found, Setting, chosen, do, find_going
+from geartrain.cli._agents import cast_of
 from geartrain.cli._errors import OptionInvalid
 from geartrain.errors import InvalidValue
-from geartrain.machine import RequestedCall
+from geartrain.machine import HANDOFF_PREFIX, RequestedCall
+from geartrain.tools import ArgumentsInvalid
 
 
 async def reply(setting: Setting, given: str, text: str, calls: Sequence[str], turn: int | None) -> int:
     """Take the model's turn, the one that was named or else that which is awaited now; return the exit code."""
     requested = tuple(map(_requested, calls))
     if not requested and not text.strip():
-        raise OptionInvalid("TEXT", "or --call is needed: a turn is an answer, calls, or both")
+        raise OptionInvalid("reply", "TEXT or --call is needed: a turn is an answer, calls, or both")
     found = await find_going(setting, given)
+    _check(setting, found, requested)
     turn = turn or found.snapshot.turn_count + 1
     return await do(setting, found, lambda handle: handle.reply(text, calls=requested, by=setting.by, turn=turn))
 
@@ -34,6 +37,29 @@ def _requested(given: str) -> RequestedCall:
     if not tool or not isinstance(value, dict):
         raise OptionInvalid("--call", f"must be a tool's name and a JSON object, got {given!r}")
     return RequestedCall(tool=tool, arguments=arguments)
+
+
+def _check(setting: Setting, found: Found, calls: Sequence[RequestedCall]) -> None:
+    """Refuse calls that cannot run: a model would be told and try again, a person who mistyped has lost a turn.
+
+    Raises:
+        OptionInvalid: There is no such tool, or the arguments do not fit it.
+    """
+    if not calls or found.spec is None:
+        return
+    name, spec = found.snapshot.agent, found.spec
+    tools = cast_of(setting.app, setting.folder, recorded=spec).of_run(name).tools
+    others = [*(each.name for each in spec.sub_agents), *(f"{HANDOFF_PREFIX}{other}" for other in spec.handoffs)]
+    known = [*(each.name for each in spec.tools), *others]
+    for call in calls:
+        if call.tool not in known:
+            there_are = ", ".join(known) or "none"
+            raise OptionInvalid("--call", f"agent {name!r} has no tool {call.tool!r}; there are: {there_are}")
+        if call.tool in tools:
+            try:
+                tools[call.tool].decode(call.arguments)
+            except ArgumentsInvalid as problem:
+                raise OptionInvalid("--call", str(problem)) from None
 
 
 async def answer(setting: Setting, given: str, call_id: str | None, text: str, status: str) -> int:

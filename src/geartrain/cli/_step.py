@@ -69,7 +69,7 @@ def _push(screen: Screen, stepper: Stepper, at: int, kind: str, text: str, *, fu
     _print(screen, frame, None, whole=True, full=full)
     if frame.refusal is None:
         return 0
-    screen.say(f"geartrain: {kind} is not possible in {frame.refusal.state}; {frame.refusal.reason}", "red")
+    screen.say(f"geartrain: {kind} is not possible in {frame.refusal.state}: {frame.refusal.reason}", "red")
     return FAILED
 
 

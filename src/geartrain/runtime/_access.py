@@ -30,6 +30,7 @@ from geartrain.runtime._reading import JournalEntry, RunSnapshot, journal_entry,
 
 # How often a run may come to rest at the very moment at which an event is brought to it.
 _TRIES: Final = 100
+_PUBLIC: Final = tuple(kind.__name__ for kind in PUBLIC_EVENTS)
 
 
 class RunAccess:
@@ -88,7 +89,11 @@ class RunAccess:
                 await actor.cell.send(Delivery(event, outside=True, reply=reply), lane_of(event))
             except ActorStopped:  # it came to rest and left memory at this very moment
                 continue
-            return await reply.wait_answered()
+            try:
+                return await reply.wait_answered()
+            except EventRefused as refused:  # what only the runtime may bring is of no use to a caller
+                refused.possible = tuple(name for name in refused.possible if name in _PUBLIC)
+                raise
         raise InternalError(f"run {run_id!r}: left memory {_TRIES} times while an event was brought to it")
 
     async def check_arguments(self, run_id: str, call_id: str, arguments: str) -> None:
@@ -204,9 +209,8 @@ def _from_user(run_id: str, event: Event, limits: Limits) -> Event:
         InvalidValue: It could not be read back.
     """
     if not isinstance(event, PUBLIC_EVENTS):
-        public = tuple(kind.__name__ for kind in PUBLIC_EVENTS)
         name = type(event).__name__
-        raise EventRefused(run_id, name, "any state", "only the runtime itself can know this", public)
+        raise EventRefused(run_id, name, "any state", "only the runtime itself can know this", _PUBLIC)
     checked = checked_event(event, limits)
     code = {"code": "cancelled_by_user"} if isinstance(checked, CancelRequested) else {}
     return msgspec.structs.replace(checked, source="user", **code)

@@ -43,6 +43,21 @@ async def test_an_event_for_an_ended_run_is_refused_by_name_and_stores_nothing(s
         assert await names_of(run, runtime) == before
 
 
+async def test_a_refusal_says_what_is_wrong_with_an_event_whose_type_is_possible(memory: Store) -> None:
+    ledger = Ledger()
+    calls = [calling("write", f'{{"text":"{text}"}}') for text in "ab"]
+    agent = an_agent([calls, "done"], ledger.write(), on_denied="tell")
+    async with memory.runtime(agent, policy=lambda call, run: Ask("sure?")) as runtime:
+        run = await runtime.start("worker", "go")
+        await run.wait_at_rest()
+        await run.deny("t1.c1", by="ann")
+        with pytest.raises(EventRefused) as refused:
+            await run.approve("t1.c1", by="bob")
+        assert str(refused.value) == (
+            f"run '{run.id}': ApprovalDecided is refused in SUSPENDED: call 't1.c1' is already decided: denied by ann"
+        )
+
+
 async def test_an_event_that_the_state_does_not_take_names_what_is_possible(memory: Store) -> None:
     async with memory.runtime(an_agent([Delay(10, "done")])) as runtime:
         run = await runtime.start("worker", "go")
@@ -50,6 +65,7 @@ async def test_an_event_that_the_state_does_not_take_names_what_is_possible(memo
             await run.approve("t1.c1", by="me")
         assert refused.value.state == "MODEL_THINKING"
         assert "InputReceived" in refused.value.possible
+        assert "ModelReplied" not in refused.value.possible, "no caller may bring it"
         assert refused.value.last_seq == 1
         with pytest.raises(EventRefused):
             await run.resume()
