@@ -107,7 +107,8 @@ def test_a_pushed_event_moves_a_copy_and_an_impossible_one_prints_why(world: Wor
     [
         (("--push", "PauseRequested", "{"), "is no JSON"),
         (("--push", "PauseRequested", "[]"), "must be a JSON object"),
-        (("--push", "Daydreamed", "{}"), "the event types of this version"),
+        (("--push", "Daydreamed", "{}"), "'Daydreamed' is no type of event; there are: RunStarted, "),
+        (("--push", "ApprovalDecided", '{"call_id": "t1.c1"}'), "ApprovalDecided: Object missing required field"),
         (("--at", "99"), "--at: must be 1 to "),
         (("--at", "0"), "--at: must be 1 to "),
         (("--at", "99", "--push", "PauseRequested", "{}"), "--at: must be 0 to "),
@@ -118,6 +119,16 @@ def test_what_cannot_be_stepped_is_wrong_usage(words: tuple[str, ...], said: str
 
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
+
+
+@pytest.mark.parametrize("text", ["", "hello\n", "{}\n"])
+def test_a_file_that_is_no_exported_run_is_called_so(text: str, world: World) -> None:  # noqa: F811
+    (world.base / "notes.jsonl").write_text(text)
+
+    done = world.run("step", str(world.base / "notes.jsonl"))
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "is no exported run" in done.stderr or "does not begin an exported run" in done.stderr
 
 
 def test_what_is_left_out_of_an_export_is_nowhere_in_it(world: World) -> None:  # noqa: F811

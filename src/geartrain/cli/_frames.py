@@ -23,7 +23,7 @@ def headline(frame: Frame) -> str:
     event = frame.event
     path = " > ".join(frame.path) or ("refused" if frame.refusal is not None else frame.after.state)
     differs = "  DIFFERS" if frame.differs else ""
-    return f"{frame.seq:>5}  {type(event).__name__:<20} {one_line(event.id, 40):<18} {path}{differs}"
+    return f"{frame.seq:>5}  {type(event).__name__:<20} {one_line(event.id, 40):<19} {path}{differs}"
 
 
 def lines_of(frame: Frame, total: int | None, *, full: bool) -> Iterator[str]:
@@ -81,6 +81,8 @@ def state_of(run: Run) -> str:
 def _given(event: Any) -> Iterator[tuple[str, Any]]:
     for name in event.__struct_fields__:
         value = getattr(event, name)
+        if name == "anomaly_code" and not event.anomaly:
+            continue
         if name not in ("id", "time") and value not in ("", None, (), {}):
             yield name, value
 

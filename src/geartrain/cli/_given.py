@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from geartrain.cli._acts import Setting
 from geartrain.cli._errors import OptionInvalid
 from geartrain.cli._stores import Place, find_run
+from geartrain.persistence import StoreUnusable
 from geartrain.runtime import RunReader, open_reader
 
 EXPORTED = "exported"  # how a place was found that is no store
@@ -37,11 +38,15 @@ async def opened(setting: Setting, given: str) -> AsyncIterator[Given]:
     Raises:
         RunUnknown: No store that was looked through has it.
         ExportUnusable: It is a file, and no whole exported run.
-        OptionInvalid: It is a path at which nothing is.
+        OptionInvalid: It is a path at which nothing is, or something else.
     """
     path = Path(given)
     if _is_path(given, path):
-        async with open_reader(path) as reader:
+        async with AsyncExitStack() as stack:
+            try:
+                reader = await stack.enter_async_context(open_reader(path))
+            except StoreUnusable as problem:  # nobody spoke of a store
+                raise OptionInvalid("RUN", f"{given!r} is no exported run (and no store: {problem.reason})") from None
             if not reader.exported:
                 raise OptionInvalid("RUN", f"{given!r} is a store; name a run, and the store with --store")
             (run,) = await reader.list()

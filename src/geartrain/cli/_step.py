@@ -13,6 +13,7 @@ from geartrain.cli._outcome import FAILED
 from geartrain.cli._screen import Screen
 from geartrain.cli._typed import typed_line
 from geartrain.errors import FormatUnknown, InvalidValue
+from geartrain.machine import EVENT_VERSIONS
 from geartrain.runtime import Frame, Stepper
 
 _QUESTION: Final = "[n]ext, [p]revious, NUMBER, [q]uit, ? for more: "
@@ -65,7 +66,13 @@ def _print(screen: Screen, frame: Frame, total: int | None, *, whole: bool, full
 
 def _push(screen: Screen, stepper: Stepper, at: int, kind: str, text: str, *, full: bool) -> int:
     """Print what a hand-made event would do after event *at*; return 1 if it cannot follow."""
-    frame = stepper.push(stepper.run(at), kind, _fields(text))
+    fields = _fields(text)
+    if kind not in EVENT_VERSIONS:
+        raise OptionInvalid("--push", f"{kind!r} is no type of event; there are: {', '.join(EVENT_VERSIONS)}")
+    try:
+        frame = stepper.push(stepper.run(at), kind, fields)
+    except FormatUnknown as problem:
+        raise OptionInvalid("--push", f"{kind}: {problem.__cause__}") from None
     _print(screen, frame, None, whole=True, full=full)
     if frame.refusal is None:
         return 0
@@ -132,5 +139,5 @@ class _Browser:
     def _push(self, kind: str, text: str) -> None:
         try:
             _push(self._screen, self._stepper, self._at, kind, text, full=self._full)
-        except (OptionInvalid, FormatUnknown, InvalidValue) as problem:
+        except (OptionInvalid, InvalidValue) as problem:
             self._screen.say(f"geartrain: {problem}", "red")

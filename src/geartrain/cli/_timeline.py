@@ -149,6 +149,15 @@ def _input(payload: Payload) -> str:
     return one_line(f"{payload['by']} says: {payload['text']}", _WIDE)
 
 
+def _asked_for(what: str) -> Callable[[Payload], str]:
+    def line(payload: Payload) -> str:
+        by = f" by {payload['by']}" if payload.get("by") else ""
+        reason = f": {payload['reason']}" if payload.get("reason") else ""
+        return one_line(f"{what}{by}{reason}", _WIDE)
+
+    return line
+
+
 def _answer_wanted(payload: Payload) -> str:
     return one_line(f"waits outside for an answer to {payload['call_id']} {payload['tool']}", _WIDE)
 
@@ -216,6 +225,9 @@ _LINES: Final[Mapping[str, Callable[[Payload], str]]] = MappingProxyType(
         "write_in_doubt": _in_doubt,
         "call_settled": _settled,
         "input_received": _input,
+        "pause_requested": _asked_for("pause asked for"),
+        "run_resumed": _asked_for("resumed"),
+        "cancel_requested": _asked_for("cancel asked for"),
         "answer_requested": _answer_wanted,
         "turn_taken": _turn_taken,
         "checkpoint_saved": _checkpoint,

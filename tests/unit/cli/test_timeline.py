@@ -35,6 +35,9 @@ def line(event: str, **payload: Any) -> str:
             "model replied, 5 + 6 tokens, 1 call: look",
         ),
         ("llm_call_finished", {"code": "model_failed", "error": "down"}, "model failed (model_failed): down"),
+        ("pause_requested", {"by": "ann", "reason": "lunch"}, "pause asked for by ann: lunch"),
+        ("run_resumed", {"by": "ann"}, "resumed by ann"),
+        ("cancel_requested", {"code": "cancelled_by_user"}, "cancel asked for"),
         ("tool_call_requested", {**CALL, "arguments": '{"path":"x"}'}, 'call t1.c1 write_file(path="x")'),
         (
             "permission_evaluated",
