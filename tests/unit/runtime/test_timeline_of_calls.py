@@ -43,9 +43,7 @@ DENIED = calling("look", '{"key":13}')
 GOOD = calling("look", '{"key":1}')
 
 
-@pytest.mark.parametrize(
-    ("call", "status"), [(UNKNOWN, "error"), (BAD, "error"), (DENIED, "denied"), (GOOD, "ok")]
-)
+@pytest.mark.parametrize(("call", "status"), [(UNKNOWN, "error"), (BAD, "error"), (DENIED, "denied"), (GOOD, "ok")])
 async def test_the_only_call_of_a_reply_is_told_with_its_end(call: RequestedCall, status: str) -> None:
     assert await told([call]) == [("tool_call_requested", "t1.c1", ""), ("tool_call_finished", "t1.c1", status)]
 
