@@ -92,7 +92,7 @@ class ContextEffect(Effect):
         except InvalidValue as invalid:
             self._fail(str(invalid))
             return
-        except Exception as error:  # noqa: BLE001 - a stranger's sequence: anything may happen when it is looked at
+        except BaseException as error:  # noqa: BLE001 - a stranger's sequence: anything may happen when it is looked at
             self._fail(f"what it told cannot be read: {error_text(error)}")
             return
         self._messages.extend(told)

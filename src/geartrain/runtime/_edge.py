@@ -138,7 +138,7 @@ def plain_payload(payload: Mapping[str, Any]) -> dict[str, Any]:
         if len(text) <= PAYLOAD_BYTES:
             return msgspec.json.decode(text, type=dict[str, Any])
         problem = f"{len(text)} bytes, at most {PAYLOAD_BYTES} are traced"
-    except Exception as error:  # noqa: BLE001 - a stranger's objects, text that is none, data without end
+    except BaseException as error:  # noqa: BLE001 - a stranger's objects, text that is none, data without end
         problem = f"no JSON data ({type(error).__name__})"
     return {"not_traced": problem, "call_id": payload.get("call_id", "")}
 
@@ -151,6 +151,13 @@ def replied(
     What is no reply at all, or too large for an event, becomes an anomaly that the model is told of.
     """
     event = ModelReplied(id=event_id, time=time, source="model", turn=turn, attempt=attempt, model=model)
+    try:
+        return _read(reply, event, limits)
+    except BaseException as error:  # noqa: BLE001 - a stranger's objects: anything may happen when they are looked at
+        return msgspec.structs.replace(event, anomaly=f"the reply could not be read ({type(error).__name__})")
+
+
+def _read(reply: Any, event: ModelReplied, limits: Limits) -> ModelReplied:
     if not isinstance(reply, ModelReply) or not isinstance(reply.text, str):
         problem = f"the model client gave {type(reply).__name__}, not a ModelReply"
         return msgspec.structs.replace(event, anomaly=problem)
@@ -160,7 +167,7 @@ def replied(
         text, anomaly = text[:1_000], f"the reply was too large: {len(text)} characters, at most {room}"
     try:
         calls = _requested(reply.calls, room * 2, limits)
-    except Exception as error:  # noqa: BLE001 - a stranger's objects: anything may happen when they are looked at
+    except BaseException as error:  # noqa: BLE001 - a stranger's objects: anything may happen when they are looked at
         calls, anomaly = (), f"the calls of the reply could not be read ({type(error).__name__})"
     if sum(len(call.tool) + len(call.provider_id) + 64 for call in calls) > room * 3:
         anomaly = f"the reply asked for {len(calls)} calls, more than can be kept"

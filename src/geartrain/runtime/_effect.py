@@ -99,10 +99,10 @@ class Effect:
         faults.reach("effect.end", f"{self.run_id}/{self.key}")
         try:
             self.ended(ended)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the run must not wait for this effect for ever
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the run must not wait for this effect for ever
             self.broken(error)
 
-    def broken(self, error: Exception) -> None:
+    def broken(self, error: BaseException) -> None:
         """Set the run apart: this effect can neither be carried out nor reported."""
         log.error("effect_broken", run_id=self.run_id, key=self.key, traceback=plain_traceback(error))
         self.quiet, self.unwanted = True, True

@@ -102,9 +102,10 @@ class Case:
             judge = self._left[0]
             try:
                 answer: Any = judge.function(self._subject.shown(self._arguments), self._view)
+                owed = inspect.isawaitable(answer)
             except BaseException as error:  # noqa: BLE001 - a stranger's code: one that fails counts as Ask
-                answer = error
-            if inspect.isawaitable(answer):
+                answer, owed = error, False
+            if owed:
                 self.owed = answer
             else:
                 self._take(answer)
@@ -117,7 +118,10 @@ class Case:
 
     def _take(self, answer: Any) -> None:
         judge = self._left.pop(0)
-        said = _said(judge, answer)
+        try:
+            said = _said(judge, answer)
+        except BaseException as error:  # noqa: BLE001 - a stranger's object: anything may happen when it is looked at
+            said = _Said("ask", error=_problem(f"{judge} gave an answer that cannot be read: {error_text(error)}"))
         if said.kind == "change":
             said = self._change(judge, said, answer.to)
         if judge.name and said.kind != "allow":
@@ -131,7 +135,7 @@ class Case:
         try:
             arguments = self._subject.changed(to)
             same = bool(self._subject.shown(arguments) == self._subject.shown(self._arguments))
-        except Exception as error:  # noqa: BLE001 - a stranger's objects: anything may happen when they are looked at
+        except BaseException as error:  # noqa: BLE001 - a stranger's objects: anything may happen when they are looked at
             return _Said("ask", error=_problem(f"{judge} wants a change that cannot be made: {error_text(error)}"))
         if same:
             return said._replace(kind="allow")

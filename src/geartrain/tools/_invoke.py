@@ -143,7 +143,7 @@ async def _tried(
         if tool.isolation == "task":
             watch.try_begins()
             value = await _run_here(call, tool, limits)
-            if isinstance(value, _Failed):
+            if type(value) is _Failed:  # a stranger's value may answer `isinstance` with code of its own
                 return value.outcome, value.may_retry
             watch.returned()
             return await shaped(tool, value, limits, threads), False

@@ -45,7 +45,7 @@ def is_light(value: object) -> bool:
     """
     try:
         return _weighs_at_most(value, LIGHT_NODES)
-    except Exception:  # noqa: BLE001 - a stranger's properties
+    except BaseException:  # noqa: BLE001 - a stranger's properties
         return True
 
 

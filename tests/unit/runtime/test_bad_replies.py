@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 from runtime_world import Ledger, Store, an_agent, calling, journal_of, names_of, results_of
 
@@ -104,7 +105,7 @@ class Odd:
 
     async def reply(self, request: Any, emit: Any, /) -> Any:
         reply = self.replies[min(request.turn, len(self.replies)) - 1]
-        if isinstance(reply, BaseException):
+        if issubclass(type(reply), BaseException):
             raise reply
         return reply
 
@@ -118,6 +119,14 @@ class NoText:
 
 class Word(str):
     __slots__ = ()
+
+
+class Unseen:
+    """What cannot be looked at without leaving the process."""
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        raise SystemExit(3)
 
 
 @pytest.mark.parametrize(
@@ -146,6 +155,14 @@ async def test_a_reply_that_is_none_is_told_to_the_model_and_the_run_goes_on(sto
         end = await run.wait_ended()
         assert (end.state, end.answer, end.turn_count) == ("FINISHED", "better", 2)
         assert (await runtime.replay(run.id)).difference is None
+
+
+@pytest.mark.parametrize("where", ["", "text", "calls", "usage", "finish_reason"])
+async def test_a_reply_that_cannot_even_be_looked_at_is_told_to_the_model_too(store: Store, where: str) -> None:
+    reply = msgspec.structs.replace(ModelReply(text=""), **{where: Unseen()}) if where else Unseen()
+    async with store.runtime(Agent("worker", model=Odd(reply, ModelReply(text="better")))) as runtime:
+        end = await (await runtime.start("worker", "go")).wait_ended()
+    assert (end.state, end.answer, end.turn_count) == ("FINISHED", "better", 2)
 
 
 @pytest.mark.parametrize("odd", [None, 5, NoText(), b"bytes"], ids=lambda odd: type(odd).__name__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import UserDict
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from geartrain.errors import EventRefused, GeartrainError
 from geartrain.limits import Limits
 from geartrain.machine import ApprovalDecided, Budget, PermissionsEvaluated, ResultStatus
 from geartrain.models import Delay
-from geartrain.runtime import Allow, Ask, Deny, Runtime, default_policy
+from geartrain.runtime import Allow, Ask, Change, Deny, Runtime, default_policy
 from geartrain.tools import ArgumentsInvalid
 
 
@@ -62,6 +63,34 @@ def _saying_later(answer: Any) -> Callable[..., Any]:
     return policy
 
 
+class Own(BaseException):
+    """What a stranger raises, and no handler of ours expects."""
+
+
+class Untouchable:
+    """An answer that must not even be looked at."""
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        raise Own
+
+
+class Uncut(str):
+    """A text that cannot be shortened."""
+
+    __slots__ = ()
+
+    def __getitem__(self, _index: Any) -> str:
+        raise SystemExit(3)
+
+
+class Unlistable(UserDict[str, Any]):
+    """Arguments that cannot be read."""
+
+    def __iter__(self) -> Any:
+        raise Own
+
+
 ODD_POLICIES = {
     "raises": _raising(ValueError("broken")),
     "raises odd text": _raising(ValueError("\ud800\x00")),
@@ -85,6 +114,12 @@ ODD_POLICIES = {
     "surrogate": _saying(Ask(reason="\ud800\x00")),
     "long": _saying(Ask(reason="x" * 5_000_000)),
     "later none": _saying_later(None),
+    "untouchable": _saying(Untouchable()),
+    "untouchable later": _saying_later(Untouchable()),
+    "text that exits": _saying(Ask(reason=Uncut("look"))),
+    "text that exits later": _saying_later(Ask(reason=Uncut("look"))),
+    "change that raises": _saying(Change(Unlistable())),
+    "change that raises later": _saying_later(Change(Unlistable())),
     "wrong signature": lambda _call: Allow(),
 }
 

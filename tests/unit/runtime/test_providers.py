@@ -133,6 +133,11 @@ class _Odd(list[Any]):
         raise OSError("gone")
 
 
+class _Exiting(list[Any]):
+    def __len__(self) -> int:
+        raise SystemExit(3)
+
+
 @pytest.mark.parametrize(
     ("provider", "problem"),
     [
@@ -146,6 +151,7 @@ class _Odd(list[Any]):
         (lambda _: Note(7), "texts and Notes of text"),  # type: ignore[arg-type]
         (lambda _: Note("x", pinned=7), "texts and Notes of text"),  # type: ignore[arg-type]
         (lambda _: _Odd("x"), "gone"),
+        (lambda _: _Exiting("x"), "SystemExit"),
     ],
 )
 async def test_a_provider_that_tells_nothing_usable_fails_the_run_by_name(
