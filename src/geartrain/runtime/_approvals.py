@@ -185,6 +185,8 @@ class HookCaller:
         self._idle: asyncio.Future[None] | None = None
         # Set while there is room for more to wait, and when some found none and are to be looked for in the store.
         self._room, self._missed = asyncio.Event(), asyncio.Event()
+        # The approval that the store is asked about just now, if it is not decided meanwhile.
+        self._looked_at = ""
         self._room.set()
 
     def opened(self, call: OpenCall) -> None:
@@ -201,6 +203,8 @@ class HookCaller:
     def closed(self, open_id: str) -> None:
         """Take note that an approval is decided."""
         self._open.pop(open_id, None)
+        if self._looked_at == open_id:
+            self._looked_at = ""
 
     async def serve(self, journal: Journal, at_once: bool) -> None:
         """Look in the store for what is open: *at_once* for what was open before, later for what found no room."""
@@ -215,8 +219,10 @@ class HookCaller:
             try:
                 async for call in open_approvals(journal):
                     await self._room.wait()
+                    self._looked_at = call.id
                     row = await journal.head(call.run_id)
-                    if row is not None and f"{HoldKind.APPROVAL}({call.call_id})" in row.head.holds:
+                    held = row is not None and f"{HoldKind.APPROVAL}({call.call_id})" in row.head.holds
+                    if held and self._looked_at == call.id:
                         self.opened(call)
             except StoreFailed as error:
                 log.warning("approvals_not_read", error=str(error))
@@ -256,7 +262,10 @@ class HookCaller:
 
     def _ended(self, call: OpenCall, attempt: int, ended: Ended) -> None:
         self._at_work.pop(call.id, None)
-        if ended.end is not End.RETURNED and not self._closed:
+        now = self._open.get(call.id)
+        if now is not None and now is not call:  # decided meanwhile and asked for anew: that is another
+            self._waiting.append((call.id, 1))
+        elif ended.end is not End.RETURNED and not self._closed:
             self._failed(call, attempt, ended)
         elif call.id in self._open:
             self._open[call.id] = None

@@ -11,12 +11,12 @@ from functools import partial
 from typing import Any
 
 import pytest
-from runtime_world import Ledger, Store, allow_all, an_agent, calling
+from runtime_world import Ledger, Store, allow_all, an_agent, calling, settle
 
 from geartrain.errors import EventConflict, EventRefused, RunNotFound, RuntimeClosed
 from geartrain.limits import Limits
 from geartrain.models import answer
-from geartrain.runtime import Agent, Ask, OpenCall, Runtime
+from geartrain.runtime import Agent, Ask, Change, OpenCall, Runtime
 from geartrain.tools import ArgumentsInvalid
 
 
@@ -157,6 +157,29 @@ async def test_a_hook_that_fails_is_not_called_again_for_what_was_decided_meanwh
         await asyncio.sleep(60.0)
 
     assert len(tries) == 1
+
+
+async def test_a_hook_still_at_work_is_told_anew_of_what_is_asked_anew_meanwhile(memory: Store, ledger: Ledger) -> None:
+    heard: list[str] = []
+    free = asyncio.Event()
+    text = "first"
+
+    async def hook(call: OpenCall) -> None:
+        heard.append(call.arguments)
+        await free.wait()
+
+    agent = an_agent([[calling("write")], "done"], ledger.write(), tool_guardrails=[lambda *_: Change({"text": text})])
+    async with memory.runtime(agent, policy=ask, on_approval=hook) as runtime:
+        run = await runtime.start("worker", "go")
+        await run.wait_at_rest()
+        await settle()
+        text = "second"
+        await run.approve("t1.c1", by="ann")  # of other arguments than those that are to run now: asked anew
+        assert (await run.wait_at_rest()).holds == ("approval(t1.c1)",)
+        free.set()
+        await until(lambda: len(heard) == 2)
+    assert heard == ['{"text":"first"}', '{"text":"second"}']
+    assert not ledger.done
 
 
 async def test_a_hook_that_hangs_or_swallows_its_cancellation_holds_up_nothing(memory: Store, ledger: Ledger) -> None:
