@@ -112,6 +112,8 @@ def test_a_pushed_event_moves_a_copy_and_an_impossible_one_prints_why(world: Wor
         (("--at", "99"), "--at: must be 1 to "),
         (("--at", "0"), "--at: must be 1 to "),
         (("--at", "99", "--push", "PauseRequested", "{}"), "--at: must be 0 to "),
+        (("--push", "PauseRequested", '{"reason": ' + "[" * 20_000), "is no JSON"),
+        (("--push", "PauseRequested", '{"reason": "\\ud800"}'), "must be JSON data"),
     ],
 )
 def test_what_cannot_be_stepped_is_wrong_usage(words: tuple[str, ...], said: str, world: World) -> None:  # noqa: F811

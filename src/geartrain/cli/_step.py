@@ -11,6 +11,7 @@ from geartrain.cli._frames import headline, lines_of
 from geartrain.cli._given import opened
 from geartrain.cli._outcome import FAILED
 from geartrain.cli._screen import Screen
+from geartrain.cli._text import one_line
 from geartrain.cli._typed import typed_line
 from geartrain.errors import FormatUnknown, InvalidValue
 from geartrain.machine import EVENT_VERSIONS
@@ -83,8 +84,8 @@ def _push(screen: Screen, stepper: Stepper, at: int, kind: str, text: str, *, fu
 def _fields(text: str) -> dict[str, Any]:
     try:
         fields = json.loads(text)
-    except ValueError as problem:
-        raise OptionInvalid("--push", f"{text!r} is no JSON ({problem})") from None
+    except (ValueError, RecursionError) as problem:
+        raise OptionInvalid("--push", f"{one_line(text)!r} is no JSON ({problem})") from None
     if not isinstance(fields, dict):
         raise OptionInvalid("--push", f"the fields of the event must be a JSON object, got {text!r}")
     return fields

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -24,8 +24,11 @@ def line_of(record: TraceRecord) -> str:
 
 
 def local_time(seconds: float) -> datetime:
-    """Return a time in the time zone of whoever looks."""
-    return datetime.fromtimestamp(seconds).astimezone()
+    """Return a time in the time zone of whoever looks; the first or the last there is for one that no calendar has."""
+    try:
+        return datetime.fromtimestamp(seconds).astimezone()
+    except (OverflowError, ValueError, OSError):  # a hand-made event, an age of ten thousand years
+        return datetime(9999, 12, 31, tzinfo=UTC) if seconds > 0 else datetime(1, 1, 1, tzinfo=UTC)
 
 
 def shown_time(seconds: float | None) -> str:

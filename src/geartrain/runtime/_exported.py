@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import anyio.to_thread
 
@@ -16,6 +16,9 @@ from geartrain.runtime._lines import ArtifactLine, BrokenLine, EndLine, EventLin
 from geartrain.runtime._travel import ExportUnusable
 
 _OWNER: Final = "export"
+# A store keeps at most 1 GB in one piece, which base64 makes a third longer.
+_HEADER_BYTES: Final = 16 * 1024**2
+_LINE_BYTES: Final = 1_400_000_000
 
 
 @dataclass(slots=True)
@@ -92,9 +95,19 @@ async def open_export(path: Path) -> Journal:
 def _load(path: Path) -> Exported:
     try:
         with path.open("rb") as file:
-            return read_lines(file, str(path))
+            return read_lines(_lines_of(file), str(path))
     except OSError as problem:
         raise ExportUnusable(str(path), 1, f"it cannot be read: {problem.strerror}") from None
+
+
+def _lines_of(file: BinaryIO) -> Iterator[bytes]:
+    """Yield lines up to the first that is longer than any that is written: of that one, only its beginning."""
+    room = _HEADER_BYTES
+    while line := file.readline(room + 1):
+        yield line
+        if len(line) > room:  # its end is missing, so it was refused
+            return
+        room = _LINE_BYTES
 
 
 async def _journal_of(exported: Exported, path: str) -> Journal:

@@ -130,9 +130,14 @@ class Stepper:
 
         Raises:
             FormatUnknown: It is no event, or its fields do not fit.
+            InvalidValue: Its fields are no JSON data.
         """
         given = {"id": f"pushed.{run.seq}", "time": run.updated_at, "source": "step", **(fields or {}), "type": kind}
-        return self._frame(run, event_from_json(msgspec.json.encode(given)), None)
+        try:
+            data = msgspec.json.encode(given)
+        except (TypeError, ValueError, OverflowError, RecursionError) as problem:
+            raise InvalidValue("the fields of an event", "JSON data", str(problem)) from None
+        return self._frame(run, event_from_json(data), None)
 
     def _frame(self, before: Run, event: Event, recorded: tuple[str, ...] | None) -> Frame:
         commands_before = outstanding(before) if before.seq else ()

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from geartrain.cli._timeline import line_of
+from geartrain.cli._timeline import line_of, local_time, shown_time
 from geartrain.trace import TraceRecord
 
 CALL = {"call_id": "t1.c1", "tool": "write_file"}
@@ -151,3 +151,9 @@ def test_a_line_is_safe_and_short_whatever_the_record_holds() -> None:
     assert "\x1b" not in shown
     assert "\n" not in shown
     assert len(shown) <= 160
+
+
+@pytest.mark.parametrize("seconds", [1e300, 1e14, 253402400000.0])
+def test_a_time_that_no_calendar_has_is_shown_as_the_last_or_the_first_there_is(seconds: float) -> None:
+    assert shown_time(seconds).startswith("9999-12-31")
+    assert (local_time(-seconds).year, local_time(-seconds).month) == (1, 1)

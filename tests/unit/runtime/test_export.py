@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -311,6 +312,18 @@ async def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "run.jsonl"
     with pytest.raises(ExportUnusable, match="cannot be read"):
         await open_export(file)
+
+
+async def test_a_first_line_that_does_not_end_is_not_read_to_its_end(tmp_path: Path) -> None:
+    file = written(tmp_path / "long.jsonl", b'{"line":"header","format":"geartrain run","x":"')
+    with file.open("ab") as rest:
+        rest.truncate(1 << 30)
+    tracemalloc.start()
+    with pytest.raises(ExportUnusable, match="line 1: it does not begin an exported run"):
+        await open_reader(file).__aenter__()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 100_000_000
 
 
 async def test_no_byte_of_an_export_can_be_changed_unseen(memory: Store) -> None:
