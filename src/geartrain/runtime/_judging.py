@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
@@ -241,12 +241,12 @@ class PendingVerdicts:
         return (*self._verdicts.values(), *(case.verdict() for case in self._cases))
 
     async def wait(self, timeout_seconds: float, total_seconds: float) -> tuple[Verdict, ...]:
-        """Wait for those that are asynchronous, each at most *timeout_seconds*, all at most *total_seconds*."""
+        """Wait for those that are asynchronous, each at most *timeout_seconds*, all at most *total_seconds*.
+
+        Those of different calls are waited for at once: many calls do not use up each other's time.
+        """
         until = asyncio.get_running_loop().time() + total_seconds
-        for case in self._cases:
-            while case.owed is not None:
-                left = until - asyncio.get_running_loop().time()
-                case.answered(await _awaited(case.owed, max(0.0, min(timeout_seconds, left))))
+        await _all_of([_closed(case, timeout_seconds, until) for case in self._cases if case.owed is not None])
         return self.verdicts()
 
     def waiting(self, timeout_seconds: float, total_seconds: float) -> Awaitable[tuple[Verdict, ...]]:
@@ -261,6 +261,30 @@ class PendingVerdicts:
                 with contextlib.suppress(BaseException):  # a stranger's code, on its way out
                     owed.close()
         self._cases.clear()
+
+
+async def _all_of(work: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Wait for all of them; a cancellation reaches each, as often as it comes: strangers' code may need several."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    left, cancelled = set(tasks), None
+    while left:
+        try:
+            _, left = await asyncio.wait(left)
+        except asyncio.CancelledError as error:
+            cancelled = error
+            for task in left:
+                task.cancel()
+    if cancelled is not None:
+        raise cancelled
+    for task in tasks:
+        task.result()
+
+
+async def _closed(case: Case, timeout_seconds: float, until: float) -> None:
+    """Wait for all that a case is owed, one after the other."""
+    while case.owed is not None:
+        left = until - asyncio.get_running_loop().time()
+        case.answered(await _awaited(case.owed, max(0.0, min(timeout_seconds, left))))
 
 
 async def _awaited(owed: Awaitable[Any], seconds: float) -> Any:

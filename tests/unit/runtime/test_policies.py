@@ -144,6 +144,44 @@ async def test_a_policy_that_misbehaves_asks_a_person_and_shows_its_error(
         assert (await run.wait_ended()).state == "FAILED"
 
 
+async def test_many_calls_do_not_use_up_each_others_time_with_a_policy(memory: Store, ledger: Ledger) -> None:
+    async def slow(_call: Any, _run: Any) -> Allow:
+        await asyncio.sleep(4.0)
+        return Allow()
+
+    agent = an_agent([[calling("read", f'{{"text":"{n}"}}') for n in range(40)], "done"], ledger.read())
+    async with memory.runtime(agent, policy=slow) as runtime:
+        run = await runtime.start("worker", "go")
+
+        assert (await run.wait_ended()).answer == "done"
+        assert sum(ledger.done.values()) == 40
+
+
+async def test_a_cancelled_run_is_rid_of_a_policy_that_has_to_be_cancelled_twice(memory: Store, ledger: Ledger) -> None:
+    ended = []
+
+    async def stubborn(call: Any, _run: Any) -> Allow:
+        try:
+            await asyncio.sleep(3.0)
+        except asyncio.CancelledError:
+            try:
+                await asyncio.sleep(3_600.0)
+            finally:
+                ended.append(call.id)
+        return Allow()
+
+    agent = an_agent([[calling("read"), calling("read")], "done"], ledger.read())
+    async with memory.runtime(agent, policy=stubborn) as runtime:
+        run = await runtime.start("worker", "go")
+        await asyncio.sleep(1.0)
+        await run.cancel(by="ann")
+        await run.wait_ended()
+        await asyncio.sleep(10.0)
+
+        assert sorted(ended) == ["t1.c1", "t1.c2"]
+        assert (await runtime.statistics()).effect_tasks == 0
+
+
 async def test_a_policy_cannot_change_the_run(memory: Store, ledger: Ledger) -> None:
     def policy(call: Any, run: Any) -> Any:
         call.arguments["text"] = "changed"
