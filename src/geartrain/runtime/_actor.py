@@ -118,6 +118,7 @@ class RunActor:
         "_retries",
         "_tail_bytes",
         "appending",
+        "arriving",
         "cell",
         "node",
         "pending_verdicts",
@@ -130,6 +131,7 @@ class RunActor:
         self.run = run
         self.specs = specs
         self.pending_verdicts: dict[str, PendingVerdicts] = {}
+        self.arriving: set[str] = set()
         self._tail_bytes = tail_bytes
         self._recent: dict[str, tuple[str, int]] = {}
         self._consumed: tuple[int, ...] = ()
@@ -151,14 +153,15 @@ class RunActor:
         return self.run.seq == 0 or rests(self.run, self.specs[self.run.spec])
 
     def put_result(
-        self, event: Event, artifacts: Mapping[str, bytes] = _NOTHING, *, specs: FoundSpecs | None = None
+        self,
+        event: Event,
+        artifacts: Mapping[str, bytes] = _NOTHING,
+        *,
+        specs: FoundSpecs | None = None,
+        reply: Reply[int] | None = None,
     ) -> None:
-        """Take what an effect of this run brought."""
-        self.cell.put_result(Delivery(event, outside=False, artifacts=artifacts, specs=specs))
-
-    def put_internal(self, event: Event, reply: Reply[int]) -> None:
-        """Take an event of an effect that waits until it is stored."""
-        self.cell.put_result(Delivery(event, outside=False, reply=reply))
+        """Take what an effect of this run brought; *reply* is told when it is stored, or that it is not."""
+        self.cell.put_result(Delivery(event, outside=False, artifacts=artifacts, specs=specs, reply=reply))
 
     def put_alarm(self, event: Event) -> None:
         """Take an event whose time has come; without room for it, the timer brings it again."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from contextvars import Context, ContextVar
+from functools import partial
 from typing import Any, Protocol
 
 from geartrain import faults
+from geartrain.actors import Reply
 from geartrain.machine import Command, Event, RunQuarantined
 from geartrain.runtime._edge import clean_text
 from geartrain.runtime._executor import Executor
 from geartrain.runtime._gate import Gate
 from geartrain.runtime._log import log, plain_traceback
-from geartrain.runtime._node import Node, RunAtWork
+from geartrain.runtime._node import FoundSpecs, Node, RunAtWork
 from geartrain.runtime._tasks import EffectTask, Ended
 from geartrain.tools import error_text
 
@@ -113,8 +116,10 @@ class Effect:
             now = self.node.clock.now()
             actor.put_result(RunQuarantined(id=f"{self.key}.broken", time=now, reason=clean_text(reason)))
 
-    def report(self, event: Event, artifacts: Mapping[str, bytes] | None = None) -> None:
-        """Bring *event* to the run, and be done."""
+    def report(
+        self, event: Event, artifacts: Mapping[str, bytes] | None = None, *, specs: FoundSpecs | None = None
+    ) -> None:
+        """Bring *event* to the run, and be done; until it has arrived the effect does not begin once more."""
         self.finished(reconcile=False)
         if self.quiet:
             return
@@ -122,7 +127,15 @@ class Effect:
         if actor is None:
             self.node.hub.live(self.run_id, "result_dropped", {"key": self.key, "type": type(event).__name__})
         else:
-            actor.put_result(event, artifacts or {})
+            reply: Reply[int] = Reply()
+            reply.when_answered(partial(self._arrived, actor))
+            actor.put_result(event, artifacts or {}, specs=specs, reply=reply)
+            actor.arriving.add(self.key)
+
+    def _arrived(self, actor: RunAtWork, answer: asyncio.Future[int]) -> None:
+        actor.arriving.discard(self.key)
+        if not answer.cancelled():
+            answer.exception()  # read: what was refused has been told already
 
     def finished(self, *, reconcile: bool = True) -> None:
         """Leave the registry; if it was stopped, look again whether the run wants it after all."""

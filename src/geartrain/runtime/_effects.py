@@ -83,6 +83,8 @@ class Effects:
         for command in commands:
             if isinstance(command, _ANNOUNCEMENTS) or (mine and command.key in mine):
                 continue
+            if command.key in actor.arriving:  # it is done; the run only has yet to take what it brought
+                continue
             if is_outside(command, actor.specs[run.spec]):  # the run waits for an event, and its alarm for the end
                 continue
             self._begin(actor, command)

@@ -37,11 +37,10 @@ class HandoffEffect(Effect):
         """Report the agent's spec as it is today, or that there is no such agent here."""
         node, name = self.node, self.command.handoff_to
         registered = node.agents.get(name)
-        self.finished(reconcile=False)
         if registered is None:
             message = f"no agent {name!r} is registered here"
             failed: Event = HandoffFailed(id=f"{self.key}.failed", time=node.clock.now(), agent=name, message=message)
-            actor.put_result(failed)
+            self.report(failed)
             return
         event = HandedOff(
             id=f"{self.key}.handed_off",
@@ -50,7 +49,7 @@ class HandoffEffect(Effect):
             spec=registered.digest,
             call=actor.run.handing_off,
         )
-        actor.put_result(event, specs={registered.digest: (registered.spec, registered.encoded)})
+        self.report(event, specs={registered.digest: (registered.spec, registered.encoded)})
 
     def ended(self, ended: Ended) -> None:
         """Do nothing: there is no task."""

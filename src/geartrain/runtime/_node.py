@@ -36,6 +36,8 @@ class RunAtWork(Protocol):
     run: Run
     specs: dict[str, AgentSpec]
     pending_verdicts: dict[str, PendingVerdicts]
+    # Keys of effects whose events are on their way in: they have ended, and are not to begin once more.
+    arriving: set[str]
 
     @property
     def cell(self) -> Cell[Any]:
@@ -47,12 +49,15 @@ class RunAtWork(Protocol):
         """The append under way, or the last one."""
         ...
 
-    def put_result(self, event: Event, artifacts: Mapping[str, bytes] = ..., *, specs: FoundSpecs | None = ...) -> None:
-        """Take what an effect of this run brought."""
-        ...
-
-    def put_internal(self, event: Event, reply: Reply[int]) -> None:
-        """Take an event of an effect that waits until it is stored."""
+    def put_result(
+        self,
+        event: Event,
+        artifacts: Mapping[str, bytes] = ...,
+        *,
+        specs: FoundSpecs | None = ...,
+        reply: Reply[int] | None = ...,
+    ) -> None:
+        """Take what an effect of this run brought; *reply* is told when it is stored, or that it is not."""
         ...
 
     def put_alarm(self, event: Event) -> None:

@@ -132,7 +132,7 @@ class ToolEffect(Effect):
         )
         reply: Reply[int] = Reply()
         reply.when_answered(self._start_answered)
-        actor.put_internal(event, reply)
+        actor.put_result(event, reply=reply)
         self._asked_to_start = True
 
     def _start_answered(self, answer: asyncio.Future[int]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from runtime_world import Gated, Store, an_agent, calling, names_of, results_of, settle
 
 from geartrain.limits import Limits
-from geartrain.machine import ResultStatus
+from geartrain.machine import ResultStatus, ToolStarted
 from geartrain.persistence import CommitUnknown
 from geartrain.runtime import Runtime
 from geartrain.runtime._actor import RunActor
@@ -254,10 +254,14 @@ async def test_a_runtime_closes_while_an_effect_waits_for_an_attempt(memory: Sto
 async def test_a_write_whose_start_cannot_be_put_to_its_run_gives_its_place_back(
     memory: Store, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: Any) -> None:
-        raise RuntimeError("no room")
+    put_result = RunActor.put_result
 
-    monkeypatch.setattr(RunActor, "put_internal", full)
+    def full(actor: RunActor, event: Any, *rest: Any, **options: Any) -> None:
+        if type(event) is ToolStarted:
+            raise ValueError("no room")
+        put_result(actor, event, *rest, **options)
+
+    monkeypatch.setattr(RunActor, "put_result", full)
     agent = an_agent([[calling("write")], "done"], world.deaf(1.0))
     async with memory.runtime(agent) as runtime:
         run = await runtime.start("worker", "go")
