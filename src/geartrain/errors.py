@@ -128,12 +128,12 @@ class AgentNotFound(UsageError):
 
 @dataclass(eq=False)
 class RuntimeClosed(UsageError):
-    """The runtime is closed or closing and takes nothing more in."""
+    """The runtime is closed or closing, or was not entered yet, and takes nothing in."""
 
     attempted: str
 
     def __str__(self) -> str:
-        return f"{self.attempted}: this runtime is closed; open the store again"
+        return f"{self.attempted}: this runtime is closed, or was not entered: `async with Runtime.open(…) as runtime`"
 
 
 @dataclass(eq=False)

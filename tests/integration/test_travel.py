@@ -247,6 +247,18 @@ def test_statistics_and_the_foot_of_a_list_say_what_all_runs_come_to(world: Worl
     assert "in all" not in listed.stdout
 
 
+def test_a_run_of_a_store_elsewhere_is_deleted_by_its_whole_id_only(world: World) -> None:  # noqa: F811
+    run = world.app("sure")["id"]
+
+    begun = world.run("delete", run[:-1], "--yes", cwd=world.elsewhere)
+    kept = [each["id"] for each in world.runs()]
+    whole = world.run("delete", run, "--yes", cwd=world.elsewhere)
+
+    assert (begun.returncode, "give its whole id, or --store" in begun.stderr) == (2, True), begun.stderr
+    assert kept == [run]
+    assert (whole.returncode, world.runs()) == (0, [])
+
+
 def test_runs_are_deleted_all_that_are_named_or_none(world: World) -> None:  # noqa: F811
     one, two, waits = (world.app(agent)["id"] for agent in ("sure", "sure", "writer"))
 

@@ -76,6 +76,9 @@ async def delete(setting: Setting, given: Sequence[str], *, yes: bool) -> int:
     found: dict[Path, dict[str, str]] = {}
     for each in given:
         place, run_id = await find_run(each, setting.store, setting.folder, setting.index)
+        if place.how == "known" and each != run_id:
+            reason = f"{each!r} is {run_id} in {place.path}; to delete a run elsewhere give its whole id, or --store"
+            raise OptionInvalid("RUN", reason)
         found.setdefault(place.path, {})[run_id] = await _ended(place.path, run_id)
     lines = [line for runs in found.values() for line in runs.values()]
     if not await _is_sure(setting.screen, lines, f"Delete {counted(len(lines), 'run')} for good?", yes=yes):

@@ -74,7 +74,9 @@ class Budget(Value, frozen=True, kw_only=True, omit_defaults=False):
         for name in self.__struct_fields__:
             value = getattr(self, name)
             # JSON has no infinity: stored, it would come back as null and the journal could not be read.
-            if not isinstance(value, Unlimited) and not 0 < value < math.inf:
+            if isinstance(value, Unlimited):
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
                 raise InvalidValue(name, "more than 0 and finite, or UNLIMITED", value)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal, TypeVar, get_args
 
 from msgspec.structs import replace
 
@@ -130,6 +130,11 @@ class Agent:
             twice = next(t.name for t in tools if sum(o.name == t.name for o in tools) > 1)
             raise InvalidValue(f"the tools of agent {name!r}", "tools with different names", twice)
         self.providers = named_providers(name, context)
+        _need(f"the budget of agent {name!r}", budget, Budget)
+        _need(f"the window of agent {name!r}", window, ContextRules)
+        _need(f"stop_when of agent {name!r}", stop_when, get_args(Condition))
+        _need_one_of(f"on_denied of agent {name!r}", on_denied, "fail", "tell")
+        _need_one_of(f"on_budget of agent {name!r}", on_budget, "fail", "wrap_up", "suspend")
         self.budget = budget or Budget()
         self.stop_when = stop_when
         self.on_denied = on_denied
@@ -190,6 +195,17 @@ class Agent:
         # Asked one after the other, all providers together may take as long as each of them may.
         seconds = limits.context_provider_seconds * max(1, len(self.providers))
         return replace(StepLimits.of(limits), context_seconds=seconds)
+
+
+def _need(what: str, value: object, kinds: type | tuple[type, ...]) -> None:
+    if value is not None and not isinstance(value, kinds):
+        names = " or ".join(kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
+        raise InvalidValue(what, f"a {names}", value)
+
+
+def _need_one_of(what: str, value: object, *known: str) -> None:
+    if value not in known:
+        raise InvalidValue(what, " or ".join(map(repr, known)), value)
 
 
 def _found(what: str, model: Model | str) -> Model:
