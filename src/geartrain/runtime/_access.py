@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -19,9 +19,29 @@ from geartrain.errors import (
     RuntimeClosed,
 )
 from geartrain.limits import Limits
-from geartrain.machine import ENDED, PUBLIC_EVENTS, AgentSpec, CancelRequested, Event, Run, event_digest, rests
+from geartrain.machine import (
+    ENDED,
+    PUBLIC_EVENTS,
+    AgentSpec,
+    ApprovalDecided,
+    CallAnswered,
+    CallSettled,
+    CancelRequested,
+    Event,
+    EventBase,
+    InputReceived,
+    PauseRequested,
+    Run,
+    RunResumed,
+    RunStarted,
+    SubAgentEnded,
+    TurnTaken,
+    event_digest,
+    rests,
+)
+from geartrain.mailbox import Lane
 from geartrain.persistence import StoredEvent
-from geartrain.runtime._actor import Delivery, lane_of
+from geartrain.runtime._actor import Delivery
 from geartrain.runtime._edge import checked_event
 from geartrain.runtime._host import Host
 from geartrain.runtime._hub import Watch
@@ -31,6 +51,18 @@ from geartrain.runtime._reading import JournalEntry, RunSnapshot, journal_entry,
 # How often a run may come to rest at the very moment at which an event is brought to it.
 _TRIES: Final = 100
 _PUBLIC: Final = tuple(kind.__name__ for kind in PUBLIC_EVENTS)
+# In which lane an outside event travels; those that are not named are controls.
+_LANES: Final[Mapping[type[EventBase], Lane]] = {
+    ApprovalDecided: Lane.APPROVAL,
+    CallSettled: Lane.APPROVAL,
+    CallAnswered: Lane.APPROVAL,
+    InputReceived: Lane.STEERING,
+    TurnTaken: Lane.STEERING,
+    PauseRequested: Lane.STEERING,
+    RunResumed: Lane.STEERING,
+    RunStarted: Lane.WORK,
+    SubAgentEnded: Lane.WORK,
+}
 
 
 class RunAccess:
@@ -86,7 +118,7 @@ class RunAccess:
             actor = await self._host.residents.actor(run_id)
             reply: Reply[int] = Reply()
             try:
-                await actor.cell.send(Delivery(event, outside=True, reply=reply), lane_of(event))
+                await actor.cell.send(Delivery(event, outside=True, reply=reply), _LANES.get(type(event), Lane.CONTROL))
             except ActorStopped:  # it came to rest and left memory at this very moment
                 continue
             try:

@@ -29,26 +29,16 @@ from geartrain.errors import (
 from geartrain.machine import (
     ENDED,
     AgentSpec,
-    ApprovalDecided,
-    CallAnswered,
-    CallSettled,
     CancelRequested,
     EvaluatePermissions,
     Event,
-    EventBase,
     HoldKind,
-    InputReceived,
-    PauseRequested,
     PermissionsEvaluated,
     Refusal,
     Run,
     RunQuarantined,
     RunRecovered,
-    RunResumed,
-    RunStarted,
     Step,
-    SubAgentEnded,
-    TurnTaken,
     event_digest,
     rests,
     step,
@@ -474,25 +464,6 @@ class RunActor:
             delivery.fail(apart)
         self.drop(apart)
         self.node.set_apart(self.run.id, apart, lasting=bool(self.run.seq))
-
-
-# In which lane an outside event travels; those that are not named are controls.
-_LANES: Final[Mapping[type[EventBase], Lane]] = {
-    ApprovalDecided: Lane.APPROVAL,
-    CallSettled: Lane.APPROVAL,
-    CallAnswered: Lane.APPROVAL,
-    InputReceived: Lane.STEERING,
-    TurnTaken: Lane.STEERING,
-    PauseRequested: Lane.STEERING,
-    RunResumed: Lane.STEERING,
-    RunStarted: Lane.WORK,
-    SubAgentEnded: Lane.WORK,
-}
-
-
-def lane_of(event: Event) -> Lane:
-    """Return the lane in which an outside event travels."""
-    return _LANES.get(type(event), Lane.CONTROL)
 
 
 def recovered(run: Run, time: float) -> RunRecovered:

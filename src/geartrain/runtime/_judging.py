@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
@@ -22,6 +22,7 @@ from geartrain.machine import Call, GuardVerdict, Run, ToolSpec, Verdict, guard_
 from geartrain.runtime._agent import Agent
 from geartrain.runtime._edge import checked_data, clean_text
 from geartrain.runtime._policy import Allow, Ask, Change, Deny, Policy, PolicyCall, RunView, view_of
+from geartrain.runtime._tasks import all_of
 from geartrain.tools import ArgumentsInvalid, Tool, being_cancelled, error_text
 
 REASON_CHARACTERS_MAX: Final = 2_000
@@ -246,7 +247,7 @@ class PendingVerdicts:
         Those of different calls are waited for at once: many calls do not use up each other's time.
         """
         until = asyncio.get_running_loop().time() + total_seconds
-        await _all_of([_closed(case, timeout_seconds, until) for case in self._cases if case.owed is not None])
+        await all_of([_closed(case, timeout_seconds, until) for case in self._cases if case.owed is not None])
         return self.verdicts()
 
     def waiting(self, timeout_seconds: float, total_seconds: float) -> Awaitable[tuple[Verdict, ...]]:
@@ -261,23 +262,6 @@ class PendingVerdicts:
                 with contextlib.suppress(BaseException):  # a stranger's code, on its way out
                     owed.close()
         self._cases.clear()
-
-
-async def _all_of(work: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Wait for all of them; a cancellation reaches each, as often as it comes: strangers' code may need several."""
-    tasks = [asyncio.ensure_future(each) for each in work]
-    left, cancelled = set(tasks), None
-    while left:
-        try:
-            _, left = await asyncio.wait(left)
-        except asyncio.CancelledError as error:
-            cancelled = error
-            for task in left:
-                task.cancel()
-    if cancelled is not None:
-        raise cancelled
-    for task in tasks:
-        task.result()
 
 
 async def _closed(case: Case, timeout_seconds: float, until: float) -> None:

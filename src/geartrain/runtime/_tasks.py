@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context
 from dataclasses import dataclass
 from enum import StrEnum
@@ -222,3 +222,23 @@ class EffectTasks:
     def abandoned(self) -> tuple[str, ...]:
         """The names of abandoned tasks that still run."""
         return tuple(task.get_name() for task in self._abandoned)
+
+
+async def all_of(parts: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Do the parts of one effect's work at once, and return when all are done.
+
+    A cancellation reaches each of them, as often as it comes: a stranger's code may need several.
+    """
+    tasks = [asyncio.get_running_loop().create_task(part) for part in parts]
+    left, cancelled = set(tasks), None
+    while left:
+        try:
+            _, left = await asyncio.wait(left)
+        except asyncio.CancelledError as error:
+            cancelled = error
+            for task in left:
+                task.cancel()
+    if cancelled is not None:
+        raise cancelled
+    for task in tasks:
+        task.result()
