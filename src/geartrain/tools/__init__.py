@@ -18,6 +18,7 @@ from geartrain.tools._errors import (
     ToolDefinitionError,
     ToolExited,
 )
+from geartrain.tools._found import Done, NotDone, Unknown
 from geartrain.tools._invoke import being_cancelled, invoke
 from geartrain.tools._loading import loading_in_a_worker
 from geartrain.tools._note import Note
@@ -25,7 +26,7 @@ from geartrain.tools._pool import KindStatistics, Pool, PoolStatistics, ProcessS
 from geartrain.tools._read_artifact import read_artifact
 from geartrain.tools._threads import ThreadPool, ThreadStatistics
 from geartrain.tools._tool import Isolation, Tool, tool
-from geartrain.tools._verify import Done, NotDone, Unknown, verify
+from geartrain.tools._verify import verify
 
 if TYPE_CHECKING:
     from geartrain.tools._files import file_tools, list_dir, read_file, search_code, write_file

@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from geartrain.ids import digest
+from geartrain.limits import Limits
 from geartrain.machine import ResultStatus
 from geartrain.tools._json import TEXT_SLICE, Unstorable, pieces, type_name
 
@@ -269,3 +270,9 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
         else:
             leaves.append(error)
     return leaves
+
+
+def unshown(reason: str, limits: Limits) -> Outcome:
+    """Return the outcome of a call whose effect has happened and whose result cannot be had."""
+    text = cleaned(f"done; the result cannot be shown: {reason}")
+    return Outcome(ResultStatus.OK, cut(text, limits.result_context_bytes), len(text.encode()))

@@ -21,9 +21,9 @@ from geartrain.tools._clean import cleaned
 from geartrain.tools._confine import explained, opened_file, opened_folder, parted, root_of
 from geartrain.tools._context import ToolContext
 from geartrain.tools._errors import FileFailed
+from geartrain.tools._found import Done, NotDone, Unknown
 from geartrain.tools._search import PROBE_BYTES, Entry, Search, entries_of, matcher, shown_name
 from geartrain.tools._tool import Tool, tool
-from geartrain.tools._verify import Done, NotDone, Unknown
 
 OUTPUT_BYTES_MAX: Final = 15_000
 LINE_BYTES_MAX: Final = 2_000

@@ -23,7 +23,7 @@ import msgspec
 
 from geartrain.limits import Limits
 from geartrain.machine import ResultStatus
-from geartrain.tools._clean import Outcome, cleaned, cut, error_text, present
+from geartrain.tools._clean import Outcome, cut, error_text, present, unshown
 from geartrain.tools._contain import inside_a_tool
 from geartrain.tools._context import ToolContext
 from geartrain.tools._errors import ThreadsUnavailable
@@ -251,12 +251,6 @@ def succeeded(tool: Tool, value: Any, limits: Limits) -> Outcome:
             # What was returned is not shown instead: `present` may be there to hide part of it.
             return unshown(f"present raised {type_name(error)}", limits)
     return present(value, context_bytes=limits.result_context_bytes, stored_bytes=limits.result_stored_bytes)
-
-
-def unshown(reason: str, limits: Limits) -> Outcome:
-    """Return the outcome of a call whose effect has happened and whose result cannot be had."""
-    text = cleaned(f"done; the result cannot be shown: {reason}")
-    return Outcome(ResultStatus.OK, cut(text, limits.result_context_bytes), len(text.encode()))
 
 
 def _failed(error: BaseException, limits: Limits) -> Outcome:

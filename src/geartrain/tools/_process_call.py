@@ -12,16 +12,15 @@ import msgspec
 from geartrain.clock import thread_job
 from geartrain.limits import Limits
 from geartrain.machine import ResultStatus
-from geartrain.tools._clean import Outcome, cut, error_text
+from geartrain.tools._clean import Outcome, cut, error_text, unshown
 from geartrain.tools._context import ToolContext
 from geartrain.tools._errors import ProcessesUnavailable, ResultUnavailable, ToolDefinitionError, WorkerEnded
-from geartrain.tools._invoke import unshown
+from geartrain.tools._found import Done, NotDone, Unknown
 from geartrain.tools._process_frames import Answer, Answered, Call, Result, ResultWanted, Target, Traced, Verified
 from geartrain.tools._process_pool import ProcessPool, TargetRefused
 from geartrain.tools._process_target import target_of
 from geartrain.tools._process_worker import Worker
 from geartrain.tools._tool import Tool
-from geartrain.tools._verify import Done, NotDone, Unknown
 
 
 async def run_in_process(  # noqa: PLR0911 - each way not to begin ends at once

@@ -25,6 +25,7 @@ from geartrain.tools import _loading
 from geartrain.tools._clean import Outcome, cut, error_text
 from geartrain.tools._context import ToolContext
 from geartrain.tools._errors import ArgumentsInvalid, ResultUnavailable
+from geartrain.tools._found import Done, NotDone, Unknown
 from geartrain.tools._invoke import prepared, run_plain
 from geartrain.tools._process_frames import (
     LENGTH,
@@ -47,7 +48,7 @@ from geartrain.tools._process_frames import (
 )
 from geartrain.tools._process_room import Room
 from geartrain.tools._tool import Tool, tool
-from geartrain.tools._verify import Done, NotDone, Unknown, verify_here
+from geartrain.tools._verify import verify_here
 
 
 def serve(channel: int) -> None:

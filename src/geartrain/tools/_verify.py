@@ -8,12 +8,11 @@ import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from geartrain.limits import Limits
 from geartrain.tools._clean import cleaned, error_text
 from geartrain.tools._contain import inside_a_tool
 from geartrain.tools._context import ToolContext
+from geartrain.tools._found import Done, NotDone, Unknown
 from geartrain.tools._invoke import being_cancelled, own_context, shaped, succeeded
 from geartrain.tools._json import type_name
 from geartrain.tools._threads import ThreadPool
@@ -23,26 +22,6 @@ if TYPE_CHECKING:
     from geartrain.tools._process_pool import ProcessPool
 
 REASON_CHARACTERS_MAX: Final = 500
-
-
-class Done(msgspec.Struct, frozen=True):
-    """The write was done. `result` is what the tool would have returned."""
-
-    result: Any = None
-
-
-class NotDone(msgspec.Struct, frozen=True):
-    """The write was not done and will not be done by the call in doubt.
-
-    A runtime asks once no attempt of the call is at work in it any more; what an attempt has set going elsewhere is for
-    `verify` to know.
-    """
-
-
-class Unknown(msgspec.Struct, frozen=True):
-    """It cannot be told; a person has to."""
-
-    reason: str = ""
 
 
 async def verify(
