@@ -158,6 +158,11 @@ async def open_approvals(journal: Journal) -> AsyncIterator[OpenCall]:
                 run = (await read_run(journal, row.run_id)).run
             except (RunCorrupt, FormatUnknown, RunNotFound):  # one that cannot be read hides no other
                 continue
+            except StoreFailed:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever is wrong with one run, the others are told of
+                log.error("approvals_of_run_not_read", run_id=row.run_id, traceback=plain_traceback(error))
+                continue
             for call in open_calls(run):
                 if call.waits_for == HoldKind.APPROVAL:
                     yield call
@@ -224,8 +229,8 @@ class HookCaller:
                     held = row is not None and f"{HoldKind.APPROVAL}({call.call_id})" in row.head.holds
                     if held and self._looked_at == call.id:
                         self.opened(call)
-            except StoreFailed as error:
-                log.warning("approvals_not_read", error=str(error))
+            except Exception as error:  # noqa: BLE001 - whatever it was this time, the runtime lives and looks again
+                log.warning("approvals_not_read", error=repr(error))
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, 5.0)
             else:

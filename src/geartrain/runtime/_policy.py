@@ -43,6 +43,9 @@ class Change:
     """The call may run, but as `to` says: the arguments in place of its own, or the text in place of the one judged.
 
     Changed arguments are checked against the tool like the model's. What does not fit counts as `Ask`.
+
+    After an approval a guardrail is asked again, about what it has changed: it must leave that as it is. What it
+    changes once more was not approved, so a person is asked once more. Add a line only where it is not there yet.
     """
 
     to: Mapping[str, Any] | str

@@ -310,6 +310,24 @@ async def test_following_begins_with_a_listing_that_a_damaged_run_does_not_end(m
 # -- decisions that cannot be taken
 
 
+async def test_a_run_that_cannot_be_read_at_all_ends_no_runtime_that_looks_for_approvals(
+    memory: Store, ledger: Ledger
+) -> None:
+    first, other = writing(ledger), an_agent([[calling("write")], "done"], ledger.write(), name="other")
+    async with memory.runtime(first, other, policy=ask) as runtime:
+        lost = await runtime.start("worker", "go")
+        await lost.wait_at_rest()
+        specs = set(memory.journal._specs)
+        found = await runtime.start("other", "go")
+        await found.wait_at_rest()
+    for digest in specs:
+        del memory.journal._specs[digest]
+    heard: list[str] = []
+    async with memory.runtime(first, other, policy=ask, on_approval=lambda call: heard.append(call.id)) as runtime:
+        await until(lambda: bool(heard))
+        assert [call.id async for call in runtime.approvals()] == heard == [f"{found.id}/t1.c1"]
+
+
 async def test_a_second_decision_is_told_the_first(memory: Store, ledger: Ledger) -> None:
     agent = writing(ledger, 2)
     async with memory.runtime(agent, policy=ask) as runtime:
