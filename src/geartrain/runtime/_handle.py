@@ -149,7 +149,7 @@ class RunHandle:
             await self._runtime.check_arguments(self.id, call_id, arguments)
         return await self._act(
             ApprovalDecided,
-            by,
+            _named(by),
             event_id,
             call_id=call_id,
             approved=True,
@@ -166,7 +166,7 @@ class RunHandle:
             EventRefused: The call is not waiting for a decision.
         """
         return await self._act(
-            ApprovalDecided, by, event_id, call_id=call_id, approved=False, reason=clean_text(reason)
+            ApprovalDecided, _named(by), event_id, call_id=call_id, approved=False, reason=clean_text(reason)
         )
 
     async def settle(
@@ -187,7 +187,9 @@ class RunHandle:
         """
         if done == bool(not_done):
             raise InvalidValue("done and not_done", "given one of the two", (done, not_done))
-        return await self._act(CallSettled, by, event_id, call_id=call_id, done=done, not_done=not_done, text=text)
+        return await self._act(
+            CallSettled, _named(by), event_id, call_id=call_id, done=done, not_done=not_done, text=text
+        )
 
     async def answer_call(
         self,
@@ -206,7 +208,9 @@ class RunHandle:
         """
         if status not in ("ok", "error"):
             raise InvalidValue("status", '"ok" or "error"', status)
-        return await self._act(CallAnswered, by, event_id, call_id=call_id, text=text, status=ResultStatus(status))
+        return await self._act(
+            CallAnswered, _named(by), event_id, call_id=call_id, text=text, status=ResultStatus(status)
+        )
 
     async def reply(
         self,
@@ -228,7 +232,7 @@ class RunHandle:
         """
         if turn is not None and turn < 1:
             raise InvalidValue("turn", "at least 1, or None", turn)
-        return await self._act(TurnTaken, by, event_id, text=text, calls=tuple(calls), turn=turn or 0)
+        return await self._act(TurnTaken, _named(by), event_id, text=text, calls=tuple(calls), turn=turn or 0)
 
     async def pause(self, *, by: str = "", reason: str = "", event_id: str | None = None) -> int:
         """Pause: what runs finishes, nothing new starts."""
@@ -252,3 +256,14 @@ class RunHandle:
 
     async def _act(self, kind: type[Event], by: str, event_id: str | None, **fields: object) -> int:
         return await self._runtime.act(self.id, kind, by, event_id, fields)
+
+
+def _named(by: str) -> str:
+    """Return who acts, if that is said.
+
+    Raises:
+        InvalidValue: It is blank: a decision is somebody's.
+    """
+    if isinstance(by, str) and not by.strip():
+        raise InvalidValue("by", "the name of who acts, not blank", by)
+    return by

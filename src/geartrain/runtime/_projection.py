@@ -404,7 +404,10 @@ def _answered(event: CallAnswered, before: Run, _after: Run) -> Iterator[tuple[s
 
 
 def _not_compacted(event: CompactionFailed, _before: Run, after: Run) -> Iterator[tuple[str, Payload]]:
-    yield "context_compacted", {"how": "window", "messages": len(after.messages), "error": _short(event.message)}
+    yield (
+        "context_compacted",
+        {"how": "summary failed", "messages": len(after.messages), "error": _short(event.message)},
+    )
 
 
 def _handed_off(event: HandedOff, before: Run, _after: Run) -> Iterator[tuple[str, Payload]]:

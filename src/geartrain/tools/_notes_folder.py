@@ -24,7 +24,7 @@ DEPTH_MAX: Final = 8
 
 
 def notes_folder(
-    path: str | os.PathLike[str], *, pinned: bool = False, bytes_max: int = 32 * 1024
+    path: str | os.PathLike[str], *, name: str = "notes", pinned: bool = False, bytes_max: int = 32 * 1024
 ) -> Callable[[Any], Note | None]:
     """Return a context provider that gives the notes (`*.md`) of the folder at *path*, and of the folders in it.
 
@@ -33,6 +33,7 @@ def notes_folder(
 
     Args:
         path: The folder; a relative path is one of the current folder, now.
+        name: What the provider is called, in the run's record; two providers of one agent have different names.
         pinned: Whether the notes stay in the context however long the run is.
         bytes_max: The most that all notes together may have; what is left out is named.
 
@@ -47,6 +48,7 @@ def notes_folder(
         text = _notes_in(root, bytes_max)
         return Note(text, pinned=pinned) if text else None
 
+    notes.__name__ = name
     return notes
 
 

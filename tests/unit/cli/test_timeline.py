@@ -114,7 +114,7 @@ def line(event: str, **payload: Any) -> str:
         ),
         ("context_compacted", {"how": "cut", "messages_shortened": 1}, "context: 1 message cut to fit"),
         ("context_compacted", {"how": "summary refused", "summary": "x"}, "context: summary refused: x"),
-        ("context_compacted", {"how": "window", "messages": 5, "error": "down"}, "no summary: down"),
+        ("context_compacted", {"how": "summary failed", "messages": 5, "error": "down"}, "no summary: down"),
         ("write_in_doubt", {**CALL, "reason": "time-out"}, "in doubt: t1.c1 write_file: time-out"),
         ("call_settled", {"call_id": "t1.c1", "outcome": "done", "by": "eve"}, "settled by eve: t1.c1 done"),
         ("input_received", {"by": "eve", "text": "hurry"}, "eve says: hurry"),

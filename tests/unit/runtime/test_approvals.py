@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from runtime_world import Ledger, Store, allow_all, an_agent, calling, settle
 
-from geartrain.errors import EventConflict, EventRefused, RunNotFound, RuntimeClosed
+from geartrain.errors import EventConflict, EventRefused, InvalidValue, RunNotFound, RuntimeClosed
 from geartrain.limits import Limits
 from geartrain.models import answer
 from geartrain.runtime import Agent, Ask, Change, OpenCall, Runtime
@@ -459,3 +459,26 @@ async def test_more_open_approvals_than_may_wait_are_told_of_all_the_same(
         await asyncio.sleep(60.0)
 
     assert told == {f"{run.id}/t1.c{n}": 1 for n in range(1, 31)}
+
+
+# -- who
+
+
+@pytest.mark.parametrize("nobody", ["", "  "])
+async def test_a_decision_of_nobody_is_refused(store: Store, ledger: Ledger, nobody: str) -> None:
+    agent = writing(ledger)
+    async with store.runtime(agent, policy=ask) as runtime:
+        run = await runtime.start(agent, "go")
+        await run.wait_at_rest()
+        acts = [
+            run.approve("t1.c1", by=nobody),
+            run.deny("t1.c1", by=nobody),
+            run.settle("t1.c1", by=nobody, done=True),
+            run.answer_call("t1.c1", "x", by=nobody),
+            run.reply("x", by=nobody),
+        ]
+        for act in acts:
+            with pytest.raises(InvalidValue, match="not blank"):
+                await act
+
+        assert (await run.snapshot()).holds == ("approval(t1.c1)",)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from geartrain.errors import InvalidValue
+from geartrain.runtime import Agent
 from geartrain.tools import FileFailed, Note, notes_folder
 
 
@@ -101,3 +102,9 @@ def test_a_relative_folder_stays_the_one_it_was_when_it_was_named(
 def test_no_room_at_all_is_refused() -> None:
     with pytest.raises(InvalidValue, match="bytes_max"):
         notes_folder(".", bytes_max=0)
+
+
+def test_two_folders_are_two_providers_by_their_names(tmp_path: Path) -> None:
+    shop, own = notes_folder(tmp_path, name="shop"), notes_folder(tmp_path)
+
+    assert list(Agent("clerk", context=[shop, own]).providers) == ["shop", "notes"]
