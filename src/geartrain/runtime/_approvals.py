@@ -154,6 +154,7 @@ async def open_approvals(journal: Journal) -> AsyncIterator[OpenCall]:
     after: tuple[float, str] | None = None
     while rows := await journal.list(after=after, limit=_PAGE, held=(HoldKind.APPROVAL,)):
         for row in rows:
+            await asyncio.sleep(0)  # a store in memory never waits, and the runs must have their turn
             try:
                 run = (await read_run(journal, row.run_id)).run
             except (RunCorrupt, FormatUnknown, RunNotFound):  # one that cannot be read hides no other

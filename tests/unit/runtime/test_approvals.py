@@ -310,6 +310,24 @@ async def test_following_begins_with_a_listing_that_a_damaged_run_does_not_end(m
 # -- decisions that cannot be taken
 
 
+async def test_others_have_their_turn_while_a_store_in_memory_is_listed(memory: Store, ledger: Ledger) -> None:
+    turns = 0
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        if turns < 1_000:
+            asyncio.get_running_loop().call_soon(turn)
+
+    async with memory.runtime(writing(ledger), policy=ask) as runtime:
+        for _ in range(20):
+            await (await runtime.start("worker", "go")).wait_at_rest()
+        turn()
+        before = turns
+        assert len([call async for call in runtime.approvals()]) == 20
+        assert turns - before >= 20
+
+
 async def test_a_run_that_cannot_be_read_at_all_ends_no_runtime_that_looks_for_approvals(
     memory: Store, ledger: Ledger
 ) -> None:
