@@ -575,10 +575,10 @@ def test_a_run_whose_agent_is_gone_can_still_be_cancelled(world: World) -> None:
 def test_what_is_said_to_a_waiting_run_is_kept_for_later(world: World) -> None:
     run = world.app("writer")["id"]
 
-    sent = world.run("send", run, "and be quick", "--app", "app:app", "--by", "bob")
+    sent = world.run("send", run, "and be quick", "--app", "app:app", "--by", "desk")
 
     assert sent.returncode == 3
-    assert "bob says: and be quick" in world.run("show", run).stdout
+    assert "desk says: and be quick" in world.run("show", run).stdout
 
 
 def test_a_run_out_of_budget_goes_on_with_a_new_one(world: World) -> None:

@@ -87,24 +87,24 @@ def printed(stderr: str, command: str) -> list[str]:
 
 def test_a_run_is_driven_from_a_second_terminal_by_commands_alone_across_restarts(hand: World) -> None:
     """Show 2: nobody keeps a process; one terminal watches, another takes the turns and answers the calls."""
-    begun = hand.run("run", "send it", "--agent", "by-hand", "--by", "ann")
+    begun = hand.run("run", "send it", "--agent", "by-hand", "--by", "ops")
     assert begun.returncode == 3
     (run,) = [row["id"] for row in hand.runs()]
     watching = hand.start("watch", run)
     try:
         turn = printed(begun.stderr, "reply")
         assert turn == ["reply", run, "TEXT"]
-        asked = hand.run("reply", run, "let me see", "--call", 'look_up {"key": "a"}', "--by", "ann")
+        asked = hand.run("reply", run, "let me see", "--call", 'look_up {"key": "a"}', "--by", "ops")
         assert (asked.returncode, printed(asked.stderr, "answer")) == (3, ["answer", run, "TEXT"])
-        assert hand.run("answer", run, "it is 7", "--by", "bob").returncode == 3
-        wants = hand.run("reply", run, "--call", 'ship {"parcel": "7"}', "--by", "ann", cwd=hand.folder)
+        assert hand.run("answer", run, "it is 7", "--by", "desk").returncode == 3
+        wants = hand.run("reply", run, "--call", 'ship {"parcel": "7"}', "--by", "ops", cwd=hand.folder)
         assert wants.returncode == 3
         assert "t2.c1 ship waits for approval" in wants.stderr
-        approved = hand.run("approve", run, "--by", "eve")
+        approved = hand.run("approve", run, "--by", "audit")
         assert (approved.returncode, "ship waits for an answer" in approved.stderr) == (3, True)
-        failed = hand.run("answer", run, "t2.c1", "the lorry is broken", "--status", "error", "--by", "bob")
+        failed = hand.run("answer", run, "t2.c1", "the lorry is broken", "--status", "error", "--by", "desk")
         assert failed.returncode == 3
-        ended = hand.run("reply", run, "It could not be sent.", "--by", "ann")
+        ended = hand.run("reply", run, "It could not be sent.", "--by", "ops")
         assert (ended.returncode, ended.stdout) == (0, "It could not be sent.\n")
         assert watching.wait(20.0) == 0
         seen, told = watching.output
@@ -113,12 +113,12 @@ def test_a_run_is_driven_from_a_second_terminal_by_commands_alone_across_restart
 
     assert "geartrain reply" in told
     for line in (
-        "turn taken by ann with 1 call: let me see",
+        "turn taken by ops with 1 call: let me see",
         "waits outside for an answer to t1.c1 look_up",
-        "result t1.c1 look_up ok by bob",
-        "approved by eve: t2.c1 ship",
-        "result t2.c1 ship error by bob",
-        "turn taken by ann: It could not be sent.",
+        "result t1.c1 look_up ok by desk",
+        "approved by audit: t2.c1 ship",
+        "result t2.c1 ship error by desk",
+        "turn taken by ops: It could not be sent.",
     ):
         assert line in seen
     assert "run recovered" not in seen
@@ -264,7 +264,7 @@ def test_a_conversation_goes_on_from_the_command_line(hand: World) -> None:
 
 
 def test_a_question_about_a_folder_goes_on_in_that_folder(world: World) -> None:  # noqa: F811
-    first = world.run("run", "How is the train tested?", "--json", "--by", "ann")
+    first = world.run("run", "How is the train tested?", "--json", "--by", "ops")
     run = json.loads(first.stdout)
 
     second = world.run("run", "How many gears?", "--continue", run["id"], "--json", cwd=world.elsewhere)
@@ -279,21 +279,21 @@ def test_three_approvals_are_decided_in_reverse_by_two_people_with_a_restart_bet
     run = json.loads(world.run("run", "go", "--app", "three", "--json").stdout)
     assert [call["call_id"] for call in run["waiting"]] == ["t1.c1", "t1.c2", "t1.c3"]
 
-    one = world.run("approve", run["id"], "t1.c3", "--app", "three", "--by", "ann")
-    other = world.run("deny", run["id"], "t1.c2", "--app", "three", "--by", "bob", "--reason", "not twice")
+    one = world.run("approve", run["id"], "t1.c3", "--app", "three", "--by", "ops")
+    other = world.run("deny", run["id"], "t1.c2", "--app", "three", "--by", "desk", "--reason", "not twice")
     assert (one.returncode, other.returncode) == (3, 3)
     assert not (world.folder / "noted.txt").exists()
     edited = ("--arguments", '{"text": "better"}')
-    last = world.run("approve", run["id"], "t1.c1", "--app", "three", "--by", "ann", *edited)
-    again = world.run("approve", run["id"], "t1.c3", "--app", "three", "--by", "bob")
+    last = world.run("approve", run["id"], "t1.c1", "--app", "three", "--by", "ops", *edited)
+    again = world.run("approve", run["id"], "t1.c3", "--app", "three", "--by", "desk")
 
     assert (last.returncode, last.stdout, again.returncode) == (0, "thanks\n", 2)
     assert (world.folder / "noted.txt").read_text() == "better\nother\n"
     decisions = re.findall(r"(?:approved|denied) by .*", world.run("show", run["id"]).stdout)
     assert decisions == [
-        "approved by ann: t1.c3 note",
-        "denied by bob: t1.c2 note: not twice",
-        'approved by ann: t1.c1 note, arguments changed to {"text": "better"}',
+        "approved by ops: t1.c3 note",
+        "denied by desk: t1.c2 note: not twice",
+        'approved by ops: t1.c1 note, arguments changed to {"text": "better"}',
     ]
     seen = json.loads(world.run("show", run["id"], "--full", "--json").stdout)
     asked = next(record["payload"]["saw"] for record in reversed(seen) if "saw" in record["payload"])

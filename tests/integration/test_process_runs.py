@@ -78,7 +78,7 @@ async def test_a_write_whose_worker_has_ended_is_in_doubt_and_waits_for_a_person
     async with a_runtime(agent) as runtime:
         run = await runtime.start(agent, "go")
         rest = await run.wait_at_rest()
-        await run.settle("t1.c1", by="ada", not_done="run")
+        await run.settle("t1.c1", by="owner", not_done="run")
         end = await run.wait_ended()
         doubts = [entry.event.reason async for entry in run.events() if isinstance(entry.event, WriteInDoubt)]
 

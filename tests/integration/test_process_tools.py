@@ -121,14 +121,14 @@ async def test_a_worker_is_told_what_the_call_is_and_what_it_traces_arrives() ->
         attempt=2,
         deadline=12.5,
         context={"root": "/data"},
-        principal="ada",
+        principal="owner",
         emit=lambda name, payload: traced.append((name, payload)),
     )
 
     async with world() as here:
         outcome = await here.run(process_tools.told, context)
 
-    assert outcome.text == '["r-1","t1.c1","r-1/t1.c1",2,12.5,"ada",{"root":"/data"}]'
+    assert outcome.text == '["r-1","t1.c1","r-1/t1.c1",2,12.5,"owner",{"root":"/data"}]'
     assert traced == [("seen", {"key": "r-1/t1.c1", "odd": "<class 'object'>"})]
 
 

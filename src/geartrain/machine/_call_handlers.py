@@ -98,7 +98,10 @@ def _changed(draft: Draft, call: Call, verdict: Verdict) -> Call:
     if verdict.arguments is None or call.doubted:
         return call
     changed = digest(verdict.arguments.encode("utf-8", "surrogatepass"))
-    return draft.set_call(call, arguments=verdict.arguments, arguments_digest=changed, approved=False)
+    proposed = call.arguments if call.proposed is None else call.proposed
+    return draft.set_call(
+        call, arguments=verdict.arguments, arguments_digest=changed, approved=False, proposed=proposed
+    )
 
 
 def _decider(verdict: Verdict) -> str:
@@ -167,7 +170,7 @@ def on_decided(draft: Draft, event: ApprovalDecided) -> None:
         if problem:
             raise Refused(f"the edited arguments of call {call.id!r} cannot be used: {problem}")
         edited = digest(event.arguments.encode("utf-8", "surrogatepass"))
-        call = draft.set_call(call, arguments=event.arguments, arguments_digest=edited)
+        call = draft.set_call(call, arguments=event.arguments, arguments_digest=edited, proposed=None)
     _record(draft, call, "approved", by, event.reason, remember=bool(event.remember))
     if event.remember:
         newest = draft.run.permission_decisions[-1]

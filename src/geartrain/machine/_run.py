@@ -34,8 +34,9 @@ class Call(Value, frozen=True, kw_only=True, omit_defaults=False):
 
     `sub_agent` calls start a run; the flags are the stricter of the recorded and today's tool. `approved` once a
     person has approved it with these very arguments, `counted` once the call counts as a tool call, `doubted`
-    while an earlier attempt may have done what the next one is to do. A `role` other than tool makes it a guard call:
-    a text that is judged.
+    while an earlier attempt may have done what the next one is to do. `proposed` holds the arguments as the model or a
+    person gave them, once guardrails have changed them: they are judged anew from there. A `role` other than tool makes
+    it a guard call: a text that is judged.
     """
 
     id: str
@@ -58,6 +59,7 @@ class Call(Value, frozen=True, kw_only=True, omit_defaults=False):
     timeout_seconds: float = 30.0
     expires_at: float | None = None
     pinned: bool = False
+    proposed: str | None = None
     reason: str = ""
     result: CallResult | None = None
     role: Literal["tool", "input", "answer"] = "tool"

@@ -92,7 +92,7 @@ class Case:
         self._left = list(judges)
         self._view = view
         self._withdrawn = withdrawn
-        self._arguments = call.arguments
+        self._arguments = proposed_arguments(call)
         self._guards: list[GuardVerdict] = []
         self._decided: tuple[Judge, _Said] | None = None
         self.owed: Awaitable[Any] | None = None
@@ -165,11 +165,28 @@ class Case:
             rule=said.rule,
             withdrawn=self._withdrawn,
             error=said.error,
-            arguments=self._arguments if self._arguments != self._call.arguments else None,
+            arguments=None if self._unchanged() else self._arguments,
             guard=judge.name,
             guards=tuple(self._guards),
             expires_seconds=said.expires_seconds,
         )
+
+    def _unchanged(self) -> bool:
+        """Whether the call has these arguments already, so that an approval given still counts."""
+        if self._arguments == self._call.arguments:
+            return True
+        try:
+            return bool(self._subject.shown(self._arguments) == self._subject.shown(self._call.arguments))
+        except BaseException:  # noqa: BLE001 - a stranger's objects: what cannot be compared is not the same
+            return False
+
+
+def proposed_arguments(call: Call) -> str:
+    """Return the arguments that are judged: as the model or a person gave them, before any guardrail changed them.
+
+    So a guardrail that adds a line adds it once, however often it is asked.
+    """
+    return call.arguments if call.proposed is None else call.proposed
 
 
 def _both(one: str, other: str) -> str:
@@ -328,7 +345,7 @@ def ask_policy(
             pending.refuse(call, f"the tool {call.tool!r} is gone: this agent has it no more")
             continue
         try:
-            tool.decode(call.arguments)
+            tool.decode(proposed_arguments(call))
         except ArgumentsInvalid as invalid:
             pending.refuse(call, str(invalid))
             continue

@@ -44,8 +44,8 @@ class Change:
 
     Changed arguments are checked against the tool like the model's. What does not fit counts as `Ask`.
 
-    After an approval a guardrail is asked again, about what it has changed: it must leave that as it is. What it
-    changes once more was not approved, so a person is asked once more. Add a line only where it is not there yet.
+    Whenever guardrails are asked again, they are asked about what the model (or a person who edited it) gave, and not
+    about what they made of it. If they then make something else of it than was approved, a person is asked once more.
     """
 
     to: Mapping[str, Any] | str

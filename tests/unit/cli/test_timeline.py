@@ -17,7 +17,7 @@ def line(event: str, **payload: Any) -> str:
 @pytest.mark.parametrize(
     ("event", "payload", "shown"),
     [
-        ("run_started", {"agent": "a", "input": "why?", "principal": "ann"}, "started by ann, agent a: why?"),
+        ("run_started", {"agent": "a", "input": "why?", "principal": "ops"}, "started by ops, agent a: why?"),
         ("state_transition", {"from": "A", "to": "OBSERVE"}, "OBSERVE"),
         (
             "state_transition",
@@ -35,8 +35,8 @@ def line(event: str, **payload: Any) -> str:
             "model replied, 5 + 6 tokens, 1 call: look",
         ),
         ("llm_call_finished", {"code": "model_failed", "error": "down"}, "model failed (model_failed): down"),
-        ("pause_requested", {"by": "ann", "reason": "lunch"}, "pause asked for by ann: lunch"),
-        ("run_resumed", {"by": "ann"}, "resumed by ann"),
+        ("pause_requested", {"by": "ops", "reason": "lunch"}, "pause asked for by ops: lunch"),
+        ("run_resumed", {"by": "ops"}, "resumed by ops"),
         ("cancel_requested", {"code": "cancelled_by_user"}, "cancel asked for"),
         ("tool_call_requested", {**CALL, "arguments": '{"path":"x"}'}, 'call t1.c1 write_file(path="x")'),
         (
@@ -66,8 +66,8 @@ def line(event: str, **payload: Any) -> str:
         ),
         (
             "approval_decided",
-            {**CALL, "decision": "approved", "by": "bob", "remember": "run", "reason": "ok"},
-            "approved by bob: t1.c1 write_file, for the rest of this run: ok",
+            {**CALL, "decision": "approved", "by": "desk", "remember": "run", "reason": "ok"},
+            "approved by desk: t1.c1 write_file, for the rest of this run: ok",
         ),
         ("approval_decided", {"call_id": "t1.c1", "decision": "expired", "by": "runtime"}, "expired by runtime: t1.c1"),
         ("tool_call_started", {**CALL, "attempt": 2}, "write begins: t1.c1 write_file, attempt 2"),
@@ -116,8 +116,8 @@ def line(event: str, **payload: Any) -> str:
         ("context_compacted", {"how": "summary refused", "summary": "x"}, "context: summary refused: x"),
         ("context_compacted", {"how": "summary failed", "messages": 5, "error": "down"}, "no summary: down"),
         ("write_in_doubt", {**CALL, "reason": "time-out"}, "in doubt: t1.c1 write_file: time-out"),
-        ("call_settled", {"call_id": "t1.c1", "outcome": "done", "by": "eve"}, "settled by eve: t1.c1 done"),
-        ("input_received", {"by": "eve", "text": "hurry"}, "eve says: hurry"),
+        ("call_settled", {"call_id": "t1.c1", "outcome": "done", "by": "audit"}, "settled by audit: t1.c1 done"),
+        ("input_received", {"by": "audit", "text": "hurry"}, "audit says: hurry"),
         ("checkpoint_saved", {"seq": 4, "messages": 3}, "checkpoint saved, 3 messages"),
         ("handoff", {"from": "a", "to": "b", "spec": "x"}, "handed from a to b"),
         (

@@ -432,7 +432,7 @@ class World:
     def _acts(self) -> Iterator[Callable[[], Event]]:
         """Yield what people and the runtime may do now, likely things more often."""
         rng, run = self.random, self.run
-        common: dict[str, Any] = {"id": self.id(), "time": self._time(), "by": "ann", "source": "test"}
+        common: dict[str, Any] = {"id": self.id(), "time": self._time(), "by": "ops", "source": "test"}
         for call in run.calls:
             yield from self._acts_on(call, common)
         if run.holds:

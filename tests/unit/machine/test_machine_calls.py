@@ -91,11 +91,11 @@ def test_an_open_approval_keeps_its_key_over_restarts_and_an_answered_one_is_ann
 def test_a_second_decision_is_told_what_was_decided_first() -> None:
     """AP-9."""
     bench = Bench().starts().replies("", "write").verdicts("ask")
-    bench.does(ApprovalDecided, call_id="t1.c1", approved=True, by="ann").verdicts("allow")
+    bench.does(ApprovalDecided, call_id="t1.c1", approved=True, by="ops").verdicts("allow")
 
-    reason = bench.refuses(ApprovalDecided, call_id="t1.c1", approved=False, by="bob")
+    reason = bench.refuses(ApprovalDecided, call_id="t1.c1", approved=False, by="desk")
 
-    assert reason == "call 't1.c1' is already decided: approved by ann"
+    assert reason == "call 't1.c1' is already decided: approved by ops"
 
 
 def test_a_decision_about_a_call_that_was_never_asked_is_refused() -> None:
@@ -155,7 +155,7 @@ def test_every_end_of_an_approval_wakes_the_run(how: str) -> None:
         case "expired":
             bench.does(ApprovalExpired, call_id="t1.c1", time=bench.call("t1.c1").expires_at)
         case _:
-            bench.does(CallAnswered, call_id="t1.c1", text="I did it", by="ann")
+            bench.does(CallAnswered, call_id="t1.c1", text="I did it", by="ops")
 
     assert bench.run.state in ("WAIT_APPROVAL", "MODEL_THINKING")
     assert bench.holds == []
@@ -237,13 +237,13 @@ def test_edited_arguments_are_bound_to_their_own_digest() -> None:
 
 def test_a_remembered_approval_stands_for_the_same_tool_and_arguments_only() -> None:
     bench = Bench().starts().replies("", 'put:{"n":1}').verdicts("ask")
-    bench.does(ApprovalDecided, call_id="t1.c1", approved=True, remember="run", by="ann").verdicts("allow")
+    bench.does(ApprovalDecided, call_id="t1.c1", approved=True, remember="run", by="ops").verdicts("allow")
     bench.begins("t1.c1").finishes("t1.c1")
 
     bench.replies("", 'put:{"n":1}', 'put:{"n":2}').verdicts("ask", "ask")
 
     assert bench.status == ["running", "asked"]
-    assert (bench.run.permission_decisions[-2].decision, bench.run.permission_decisions[-2].by) == ("allow", "ann")
+    assert (bench.run.permission_decisions[-2].decision, bench.run.permission_decisions[-2].by) == ("allow", "ops")
 
 
 def test_a_tool_that_is_no_longer_read_only_becomes_a_barrier() -> None:
@@ -491,12 +491,12 @@ def test_a_person_settles_a_doubt(answer: dict[str, Any], result: str | None) ->
     bench = writing().does(WriteInDoubt, call_id="t1.c1", attempt=1, reason="lost")
 
     assert bench.refuses(CallSettled, call_id="t1.c1", done=False) == "say done, or not_done with run or skip"
-    bench.does(CallSettled, call_id="t1.c1", by="ann", **answer)
+    bench.does(CallSettled, call_id="t1.c1", by="ops", **answer)
 
     if result is not None:
         assert bench.results == [("t1.c1", result)]
         return
-    assert bench.run.permission_decisions[-1].by == "ann"
+    assert bench.run.permission_decisions[-1].by == "ops"
     assert bench.verdicts("ask").keys == ["t1.c1.a2"]
 
 
@@ -548,9 +548,9 @@ def test_a_person_may_answer_a_call_in_the_tools_place(status: str) -> None:
     call_id = "t1.c1" if status == "running" else "t1.c2"
     assert bench.call(call_id).status == status
 
-    bench.does(CallAnswered, call_id=call_id, text="mine", by="ann")
+    bench.does(CallAnswered, call_id=call_id, text="mine", by="ops")
 
-    assert (call_id, "ok") in bench.results or bench.call(call_id).result.by == "ann"  # type: ignore[union-attr]
+    assert (call_id, "ok") in bench.results or bench.call(call_id).result.by == "ops"  # type: ignore[union-attr]
     assert bench.holds == []
 
 
@@ -572,7 +572,7 @@ def test_an_agents_question_suspends_the_run_until_somebody_answers() -> None:
     assert bench.holds == ["input(t1.c1)"]
     assert bench.run.state == "SUSPENDED"
 
-    bench.does(InputReceived, text="blue", by="ann")
+    bench.does(InputReceived, text="blue", by="ops")
 
     assert bench.run.messages[-2].text == "blue"
     assert bench.results == [("t1.c1", "ok"), ("t1.c2", "ok")]

@@ -204,7 +204,7 @@ def test_resuming_a_run_that_is_not_paused_is_refused() -> None:
 @pytest.mark.parametrize("where", EVERYWHERE)
 def test_a_cancelled_run_ends_at_once_or_within_its_grace(where: str) -> None:
     """P9: takes effect within a bounded grace whatever a tool does, and leaves one recorded cause."""
-    bench = EVERYWHERE[where]().does(CancelRequested, reason="enough", by="ann")
+    bench = EVERYWHERE[where]().does(CancelRequested, reason="enough", by="ops")
 
     if bench.run.state != "CANCELLED":
         assert bench.run.state == "EXECUTE_TOOL"
@@ -212,7 +212,7 @@ def test_a_cancelled_run_ends_at_once_or_within_its_grace(where: str) -> None:
         bench.does(GraceElapsed, time=bench.run.ending.grace_until)  # type: ignore[union-attr]
 
     assert bench.run.state == "CANCELLED"
-    assert (bench.code, bench.run.ending.by) == ("cancelled_by_user", "ann")  # type: ignore[union-attr]
+    assert (bench.code, bench.run.ending.by) == ("cancelled_by_user", "ops")  # type: ignore[union-attr]
     assert bench.run.calls == ()
     assert bench.run.holds == ()
 
@@ -570,7 +570,7 @@ def test_only_one_handoff_at_a_time_is_made_and_none_that_is_beyond_the_limit_of
 
 
 def test_a_person_may_write_the_models_turn() -> None:
-    bench = thinking().does(TurnTaken, text="I say", calls=(RequestedCall(tool="look"),), by="ann")
+    bench = thinking().does(TurnTaken, text="I say", calls=(RequestedCall(tool="look"),), by="ops")
     assert (bench.run.turn_count, bench.status) == (1, ["proposed"])
     assert bench.run.token_count.total_tokens > 0  # the model call that was given up
     assert thinking(model=EXTERNAL).does(TurnTaken, text="done").run.token_count.total_tokens == 0
@@ -671,10 +671,10 @@ def test_a_held_run_is_not_consulted() -> None:
 
 def test_a_start_carries_what_the_caller_said_into_the_run() -> None:
     bench = Bench()
-    run = bench.starts(principal="ann", permissions=("read",), labels={"team": "a"}, root="r-0", depth=2).run
+    run = bench.starts(principal="ops", permissions=("read",), labels={"team": "a"}, root="r-0", depth=2).run
 
     assert (run.principal, run.permissions, run.labels, run.root, run.depth) == (
-        "ann",
+        "ops",
         ("read",),
         {"team": "a"},
         "r-0",

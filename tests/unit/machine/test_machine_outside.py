@@ -237,7 +237,7 @@ def test_an_external_write_is_started_as_soon_as_it_is_open() -> None:
     assert bench.status == ["started"]
     assert "is started" in bench.refuses(ToolStarted, call_id="t1.c1", attempt=1)
     assert bench.does(PauseRequested).status == ["started"]
-    assert bench.does(CallAnswered, call_id="t1.c1", text="sent", by="ann").results == [("t1.c1", "ok")]
+    assert bench.does(CallAnswered, call_id="t1.c1", text="sent", by="ops").results == [("t1.c1", "ok")]
 
 
 def test_an_ending_run_takes_the_answer_to_an_external_write_within_the_grace() -> None:
@@ -327,7 +327,7 @@ def test_a_policy_sets_how_long_its_question_waits() -> None:
     asked = bench.now
 
     assert [call.expires_at for call in bench.run.calls] == [asked + 7.0] * 2
-    bench.does(ApprovalDecided, call_id="t1.c2", approved=True, by="ann")
+    bench.does(ApprovalDecided, call_id="t1.c2", approved=True, by="ops")
     bench.does(ApprovalExpired, call_id="t1.c1", time=asked + 7.0)
     assert bench.code == "approval_expired"
 
@@ -335,7 +335,7 @@ def test_a_policy_sets_how_long_its_question_waits() -> None:
 def test_a_turn_taken_outside_goes_through_the_same_checks_as_the_models() -> None:
     bench = outside()
 
-    bench.does(TurnTaken, text="", calls=(), by="ann")
+    bench.does(TurnTaken, text="", calls=(), by="ops")
 
     assert (bench.run.anomalies, bench.run.state) == (1, "MODEL_THINKING")
 

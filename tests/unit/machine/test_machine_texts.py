@@ -142,7 +142,7 @@ def test_inputs_judged_together_are_heard_in_their_order_once_all_are() -> None:
 
 def test_the_answer_to_a_question_of_the_agent_is_judged_as_well() -> None:
     bench = guarded("input", limits=Bench().spec.limits).verdicts("allow").replies("", "ask")
-    bench.does(InputReceived, text="my answer", by="ann")
+    bench.does(InputReceived, text="my answer", by="ops")
 
     assert bench.results == [("t1.c1", "ok")]
     assert [call.id for call in bench.run.calls] == ["t2.i2"]
@@ -204,7 +204,7 @@ def test_what_is_said_while_an_answer_is_judged_makes_it_a_part_of_the_conversat
 
 
 def test_a_persons_turn_is_judged_like_the_models() -> None:
-    bench = guarded("answer").does(TurnTaken, text="mine", by="ann")
+    bench = guarded("answer").does(TurnTaken, text="mine", by="ops")
 
     assert (bench.run.state, bench.status) == ("WAIT_APPROVAL", ["proposed"])
 
@@ -249,7 +249,7 @@ def test_a_person_lets_a_text_through_or_edits_it(role: str) -> None:
         assert (bench.run.state, bench.holds, bench.keys) == (
             "SUSPENDED", [f"approval({call.id})"], [f"{call.id}.ask"],
         )  # fmt: skip
-        bench.does(ApprovalDecided, call_id=call.id, approved=True, by="ann", arguments=edited)
+        bench.does(ApprovalDecided, call_id=call.id, approved=True, by="ops", arguments=edited)
         assert bench.run.state == "WAIT_APPROVAL"
         bench.verdicts("ask")
         heard = said(bench)[-1] if role == "input" else bench.run.final_answer
@@ -286,7 +286,7 @@ def test_a_person_denies_or_nobody_decides(kind: str, role: str) -> None:
     call = bench.run.calls[0]
     bench.verdicts("ask")
     if kind == "denied":
-        bench.does(ApprovalDecided, call_id=call.id, approved=False, reason="no", by="ann")
+        bench.does(ApprovalDecided, call_id=call.id, approved=False, reason="no", by="ops")
     else:
         time = wake_at(bench.run, bench.spec)
         assert time is not None
@@ -298,7 +298,7 @@ def test_a_person_denies_or_nobody_decides(kind: str, role: str) -> None:
 
 def test_an_answer_that_a_person_denies_is_told_where_denials_are_told() -> None:
     bench = answering(on_denied="tell").verdicts("ask")
-    bench.does(ApprovalDecided, call_id="t1.answer", approved=False, reason="too long", by="ann")
+    bench.does(ApprovalDecided, call_id="t1.answer", approved=False, reason="too long", by="ops")
 
     assert bench.path == ("COMPACT_OR_SAVE", "MODEL_THINKING")
     assert "too long" in bench.run.messages[-1].text

@@ -183,7 +183,7 @@ def test_an_unknown_model_is_refused_with_the_known_names() -> None:
         find_model("oracle")
 
     assert raised.value.known == ("external", "offline")
-    assert "'oracle': not known (known: 'offline')" in str(raised.value)
+    assert "'oracle': not known (known: 'external', 'offline')" in str(raised.value)
 
 
 @pytest.mark.parametrize(

@@ -52,8 +52,8 @@ async def test_the_hook_is_told_of_each_open_approval_once_and_of_nothing_else(s
 
         assert [call.id for call in told] == [f"{run.id}/t1.c1", f"{run.id}/t1.c2"]
         assert told[0].reason == "think twice"
-        await run.approve("t1.c1", by="ann")
-        await run.deny("t1.c2", by="ann")
+        await run.approve("t1.c1", by="ops")
+        await run.deny("t1.c2", by="ops")
         assert (await run.wait_ended()).answer == "done"
         assert len(told) == 2
 
@@ -92,7 +92,7 @@ async def test_after_a_restart_the_hook_is_told_again_of_what_is_still_open_unde
     async with store.runtime(agent, policy=ask, on_approval=hook) as runtime:
         run = await runtime.start(agent, "go")
         await run.wait_at_rest()
-        await run.approve("t1.c2", by="ann")
+        await run.approve("t1.c2", by="ops")
         await asyncio.sleep(1.0)
     async with store.runtime(agent, policy=ask, on_approval=hook):
         await asyncio.sleep(1.0)
@@ -115,7 +115,7 @@ async def test_a_runtime_that_moves_no_runs_by_itself_tells_of_those_that_are_us
         await other.wait_at_rest()
         await used.wait_at_rest()
     async with store.runtime(agent, policy=ask, on_approval=hook, recover="none") as runtime:
-        await (await runtime.get(used.id)).approve("t1.c1", by="ann")
+        await (await runtime.get(used.id)).approve("t1.c1", by="ops")
         await asyncio.sleep(1.0)
 
     assert told == [f"{used.id}/t1.c1", f"{used.id}/t1.c2"]
@@ -134,7 +134,7 @@ async def test_a_hook_that_raises_is_called_three_times_in_all(memory: Store, le
     async with memory.runtime(agent, policy=ask, on_approval=hook) as runtime:
         run = await runtime.start(agent, "go")
         await asyncio.sleep(60.0)
-        await run.approve("t1.c1", by="ann")
+        await run.approve("t1.c1", by="ops")
         assert (await run.wait_ended()).answer == "done"
 
     assert len(tries) == min(fails + 1, 3)
@@ -153,7 +153,7 @@ async def test_a_hook_that_fails_is_not_called_again_for_what_was_decided_meanwh
     async with memory.runtime(agent, policy=ask, on_approval=hook) as runtime:
         run = await runtime.start(agent, "go")
         await asyncio.sleep(0.5)
-        await run.approve("t1.c1", by="ann")
+        await run.approve("t1.c1", by="ops")
         await asyncio.sleep(60.0)
 
     assert len(tries) == 1
@@ -174,7 +174,7 @@ async def test_a_hook_still_at_work_is_told_anew_of_what_is_asked_anew_meanwhile
         await run.wait_at_rest()
         await settle()
         text = "second"
-        await run.approve("t1.c1", by="ann")  # of other arguments than those that are to run now: asked anew
+        await run.approve("t1.c1", by="ops")  # of other arguments than those that are to run now: asked anew
         assert (await run.wait_at_rest()).holds == ("approval(t1.c1)",)
         free.set()
         await until(lambda: len(heard) == 2)
@@ -198,7 +198,7 @@ async def test_a_hook_that_hangs_or_swallows_its_cancellation_holds_up_nothing(m
     async with memory.runtime(agent, policy=ask, on_approval=hook) as runtime:
         run = await runtime.start(agent, "go")
         for call in (await run.wait_at_rest()).waiting:
-            await run.approve(call.call_id, by="ann")
+            await run.approve(call.call_id, by="ops")
         end = await run.wait_ended()
         began = asyncio.get_running_loop().time()
     assert asyncio.get_running_loop().time() - began < 15.0
@@ -214,7 +214,7 @@ async def test_a_hook_that_blocks_its_thread_holds_up_nothing_and_not_the_closin
     async with memory.runtime(agent, policy=ask, on_approval=lambda _call: free.wait(60.0)) as runtime:
         run = await runtime.start(agent, "go")
         await run.wait_at_rest()
-        await run.approve("t1.c1", by="ann")
+        await run.approve("t1.c1", by="ops")
         assert (await run.wait_ended()).answer == "done"
     free.set()
 
@@ -256,7 +256,7 @@ async def test_a_follower_sees_each_open_approval_once_and_no_decided_one(store:
     async with store.runtime(agent, policy=ask) as runtime:
         run = await runtime.start(agent, "go")
         await run.wait_at_rest()
-        await run.approve("t1.c1", by="ann")
+        await run.approve("t1.c1", by="ops")
     seen: list[str] = []
     async with store.runtime(agent, policy=ask) as runtime:
         await asyncio.sleep(5.0)
@@ -270,8 +270,8 @@ async def test_a_follower_sees_each_open_approval_once_and_no_decided_one(store:
         assert seen == [f"{run.id}/t1.c2"]
         other = await runtime.start(agent, "go")
         await asyncio.sleep(1.0)
-        await other.approve("t1.c1", by="ann")
-        await other.approve("t1.c2", by="ann")
+        await other.approve("t1.c1", by="ops")
+        await other.approve("t1.c2", by="ops")
         await asyncio.sleep(1.0)
     with pytest.raises(RuntimeClosed):
         await following
@@ -289,7 +289,7 @@ async def test_a_slow_follower_is_not_told_of_what_was_decided_before_its_turn(m
         late = await runtime.start(agent, "go")
         await late.wait_at_rest()
         for run in (early, late):
-            await run.approve("t1.c2", by="ann")
+            await run.approve("t1.c2", by="ops")
 
         rest = [(await anext(approvals)).id for _ in range(3)]
         await approvals.aclose()  # type: ignore[attr-defined]
@@ -351,15 +351,15 @@ async def test_a_second_decision_is_told_the_first(memory: Store, ledger: Ledger
     async with memory.runtime(agent, policy=ask) as runtime:
         run = await runtime.start(agent, "go")
         await run.wait_at_rest()
-        await run.approve("t1.c1", by="ann", event_id="d1")
+        await run.approve("t1.c1", by="ops", event_id="d1")
 
-        with pytest.raises(EventRefused, match="already decided: approved by ann"):
-            await run.approve("t1.c1", by="bob")
-        with pytest.raises(EventRefused, match="already decided: approved by ann"):
-            await run.deny("t1.c1", by="bob")
+        with pytest.raises(EventRefused, match="already decided: approved by ops"):
+            await run.approve("t1.c1", by="desk")
+        with pytest.raises(EventRefused, match="already decided: approved by ops"):
+            await run.deny("t1.c1", by="desk")
         with pytest.raises(EventConflict):
-            await run.deny("t1.c1", by="bob", event_id="d1")
-        assert await run.approve("t1.c1", by="ann", event_id="d1") > 0
+            await run.deny("t1.c1", by="desk", event_id="d1")
+        assert await run.approve("t1.c1", by="ops", event_id="d1") > 0
 
 
 async def test_of_an_approval_and_a_denial_at_once_one_wins_and_the_other_is_told(
@@ -370,11 +370,13 @@ async def test_of_an_approval_and_a_denial_at_once_one_wins_and_the_other_is_tol
         run = await runtime.start(agent, "go")
         await run.wait_at_rest()
 
-        told = await asyncio.gather(run.approve("t1.c1", by="ann"), run.deny("t1.c1", by="bob"), return_exceptions=True)
+        told = await asyncio.gather(
+            run.approve("t1.c1", by="ops"), run.deny("t1.c1", by="desk"), return_exceptions=True
+        )
         end = await run.wait_ended()
 
     assert [type(each) for each in told] == [int, EventRefused]
-    assert "already decided: approved by ann" in str(told[1])
+    assert "already decided: approved by ops" in str(told[1])
     assert (end.answer, sum(ledger.done.values())) == ("done", 1)
 
 
@@ -384,13 +386,13 @@ async def test_a_decision_after_the_end_or_the_expiry_is_refused(memory: Store, 
         cancelled, expired = await runtime.start(agent, "go"), await runtime.start(agent, "go")
         await expired.wait_at_rest()
         await cancelled.wait_at_rest()
-        await cancelled.cancel(by="ann")
+        await cancelled.cancel(by="ops")
         with pytest.raises(EventRefused, match="the run ended"):
-            await cancelled.approve("t1.c1", by="bob")
-        await expired.approve("t1.c1", by="bob")
+            await cancelled.approve("t1.c1", by="desk")
+        await expired.approve("t1.c1", by="desk")
         await asyncio.sleep(11.0)
         with pytest.raises(EventRefused, match="the run ended"):
-            await expired.approve("t1.c2", by="bob")
+            await expired.approve("t1.c2", by="desk")
 
     assert sum(ledger.done.values()) == 1
 
@@ -401,11 +403,11 @@ async def test_a_decision_about_another_runs_call_or_none_is_refused(memory: Sto
         run, other = await runtime.start(agent, "go"), await runtime.start(free, "go")
         digest = (await run.wait_at_rest()).waiting[1].arguments_digest
         with pytest.raises(EventRefused, match="not waiting for a decision"):
-            await run.approve("t7.c1", by="ann")
+            await run.approve("t7.c1", by="ops")
         with pytest.raises(EventRefused):
-            await other.approve("t1.c1", by="ann")
+            await other.approve("t1.c1", by="ops")
         with pytest.raises(EventRefused, match="other arguments"):
-            await run.approve("t1.c1", by="ann", arguments_digest=digest)
+            await run.approve("t1.c1", by="ops", arguments_digest=digest)
         with pytest.raises(RunNotFound):
             await runtime.get("r-none")
 
@@ -422,10 +424,10 @@ async def test_an_approval_with_arguments_that_do_not_fit_is_refused_and_leaves_
         await run.wait_at_rest()
 
         with pytest.raises(ArgumentsInvalid):
-            await run.approve("t1.c1", by="ann", arguments=arguments)
+            await run.approve("t1.c1", by="ops", arguments=arguments)
 
         assert (await run.snapshot()).holds == ("approval(t1.c1)",)
-        await run.approve("t1.c1", by="ann", arguments='{"text":"better"}')
+        await run.approve("t1.c1", by="ops", arguments='{"text":"better"}')
         assert (await run.wait_ended()).answer == "done"
 
 

@@ -50,11 +50,11 @@ async def test_a_refusal_says_what_is_wrong_with_an_event_whose_type_is_possible
     async with memory.runtime(agent, policy=lambda call, run: Ask("sure?")) as runtime:
         run = await runtime.start("worker", "go")
         await run.wait_at_rest()
-        await run.deny("t1.c1", by="ann")
+        await run.deny("t1.c1", by="ops")
         with pytest.raises(EventRefused) as refused:
-            await run.approve("t1.c1", by="bob")
+            await run.approve("t1.c1", by="desk")
         assert str(refused.value) == (
-            f"run '{run.id}': ApprovalDecided is refused in SUSPENDED: call 't1.c1' is already decided: denied by ann"
+            f"run '{run.id}': ApprovalDecided is refused in SUSPENDED: call 't1.c1' is already decided: denied by ops"
         )
 
 

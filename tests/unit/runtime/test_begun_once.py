@@ -69,7 +69,7 @@ async def test_what_was_refused_is_no_longer_on_its_way(memory: Store, ledger: L
     async with memory.runtime(agent, target=Slow(memory.target)) as runtime:
         run = await runtime.start(agent, "go")
         await asyncio.sleep(3.0)
-        await run.answer_call("t1.c1", "here it is", by="ann")  # being stored while the result comes
+        await run.answer_call("t1.c1", "here it is", by="ops")  # being stored while the result comes
         await settle()
         actor = runtime._host.node.actors[run.id]
 

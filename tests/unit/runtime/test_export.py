@@ -42,7 +42,7 @@ async def binary(size: int) -> bytes:
     return b"\xff\x00" * size
 
 
-LOGIN = calling("login", json.dumps({"user": "ann", "password": SECRET}))
+LOGIN = calling("login", json.dumps({"user": "ops", "password": SECRET}))
 LOOK = calling("look", '{"size": 40000}')
 
 
@@ -57,7 +57,7 @@ async def exported(runtime: Runtime, run_id: str, **options: Any) -> bytes:
 
 async def finished(store: Store, **options: Any) -> tuple[str, bytes]:
     async with store.runtime(agents()) as runtime:
-        run = await runtime.start("worker", f"say {SECRET}", labels={"for": SECRET}, principal="ann")
+        run = await runtime.start("worker", f"say {SECRET}", labels={"for": SECRET}, principal="ops")
         await run.wait_ended()
         return run.id, await exported(runtime, run.id, **options)
 
@@ -384,7 +384,7 @@ async def test_a_digest_of_what_is_left_out_does_not_tell_it(memory: Store) -> N
     )
 
 
-@pytest.mark.parametrize("edited", [None, '{"user": "bob", "password": "edited-secret"}'])
+@pytest.mark.parametrize("edited", [None, '{"user": "desk", "password": "edited-secret"}'])
 async def test_a_decision_about_arguments_that_are_left_out_is_still_about_them(
     edited: str | None, memory: Store, tmp_path: Path
 ) -> None:
@@ -395,21 +395,21 @@ async def test_a_decision_about_arguments_that_are_left_out_is_still_about_them(
         rest = await run.wait_at_rest()
         await run.approve(
             "t1.c1",
-            by="ann",
+            by="ops",
             arguments=edited,
             arguments_digest=rest.waiting[0].arguments_digest,
             remember="run",
         )
         rest = await run.wait_at_rest()
         for call in rest.waiting:
-            await run.approve(call.call_id, by="ann", arguments_digest=call.arguments_digest)
+            await run.approve(call.call_id, by="ops", arguments_digest=call.arguments_digest)
         await run.wait_ended()
         data = await exported(runtime, run.id, redact=["secrets", "user", "ToolFinished.text"])
 
     snapshot, _ = await left_out(tmp_path, data, run.id)
 
     assert snapshot.state == "FINISHED"
-    assert not [word for word in (SECRET, "edited-secret", "bob", "walter") if word.encode() in data]
+    assert not [word for word in (SECRET, "edited-secret", "desk", "walter") if word.encode() in data]
 
 
 async def test_a_result_that_is_left_out_takes_its_whole_output_along(memory: Store, tmp_path: Path) -> None:
@@ -504,7 +504,7 @@ async def test_texts_that_were_judged_are_left_out_though_approvals_name_their_d
         for edited in (None, f'{{"text": "that is {SECRET}"}}'):
             (call,) = (await run.wait_at_rest()).waiting
             digest = call.arguments_digest
-            await run.approve(call.call_id, by="ann", arguments_digest=digest, arguments=edited)
+            await run.approve(call.call_id, by="ops", arguments_digest=digest, arguments=edited)
         assert (await run.wait_ended()).answer == f"that is {SECRET}"
         if rule == "arguments":
             with pytest.raises(RedactionRefused):  # an edited text is none without its text

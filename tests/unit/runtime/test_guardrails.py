@@ -118,11 +118,11 @@ async def test_an_approval_of_other_arguments_no_longer_counts(store: Store, led
         await run.wait_at_rest()
     async with store.runtime(stricter, policy=saying(Ask())) as runtime:
         run = await runtime.get(run.id)
-        await run.approve("t1.c1", by="ann")
+        await run.approve("t1.c1", by="ops")
         rest = await run.wait_at_rest()
         assert [call.arguments for call in rest.waiting] == ['{"text":"b"}']
         assert not ledger.done
-        await run.approve("t1.c1", by="ann")
+        await run.approve("t1.c1", by="ops")
         await run.wait_ended()
         assert await results_of(run, runtime) == [(ResultStatus.OK, "wrote b")]
 
@@ -134,9 +134,44 @@ async def test_a_change_that_means_what_is_there_already_keeps_the_approval(memo
     async with memory.runtime(agent, policy=saying(Ask())) as runtime:
         run = await runtime.start("worker", "go")
         await run.wait_at_rest()
-        await run.approve("t1.c1", by="ann", arguments='{ "text":   "b" }')
+        await run.approve("t1.c1", by="ops", arguments='{ "text":   "b" }')
         assert (await run.wait_ended()).answer == "done"
         assert sum(ledger.done.values()) == 1
+
+
+def louder(call: Any, _run: Any) -> Change:
+    return Change({"text": f"{call.arguments['text']}!"})
+
+
+async def test_a_guardrail_that_adds_something_adds_it_once_however_often_it_is_asked(
+    store: Store, ledger: Ledger
+) -> None:
+    agent = an_agent([[calling("write", '{"text": "a"}')], "done"], ledger.write(), tool_guardrails=[louder])
+    async with store.runtime(agent, policy=saying(Ask())) as runtime:
+        run = await runtime.start("worker", "go")
+        await run.wait_at_rest()
+        await run.pause()
+    async with store.runtime(agent, policy=saying(Ask())) as runtime:
+        run = await runtime.get(run.id)
+        await run.resume()
+        await run.approve("t1.c1", by="ops")
+        await run.wait_ended()
+        assert await results_of(run, runtime) == [(ResultStatus.OK, "wrote a!")]
+
+
+async def test_what_a_person_edits_is_judged_from_there_and_approved_as_it_will_run(
+    store: Store, ledger: Ledger
+) -> None:
+    agent = an_agent([[calling("write", '{"text": "a"}')], "done"], ledger.write(), tool_guardrails=[louder])
+    async with store.runtime(agent, policy=saying(Ask())) as runtime:
+        run = await runtime.start("worker", "go")
+        await run.wait_at_rest()
+        await run.approve("t1.c1", by="ops", arguments='{"text": "b"}')
+        rest = await run.wait_at_rest()
+        assert [call.arguments for call in rest.waiting] == ['{"text":"b!"}']
+        await run.approve("t1.c1", by="ops")
+        await run.wait_ended()
+        assert await results_of(run, runtime) == [(ResultStatus.OK, "wrote b!")]
 
 
 class _Odd:
@@ -261,8 +296,8 @@ async def test_a_hook_is_told_again_of_an_approval_asked_for_anew(memory: Store,
         run = await runtime.start("worker", "go")
         await asyncio.sleep(1)
         strict = True
-        await run.approve("t1.c1", by="ann")
+        await run.approve("t1.c1", by="ops")
         await asyncio.sleep(1)
         assert told == ['{"text":"a"}', '{"text":"b"}']
-        await run.approve("t1.c1", by="ann")
+        await run.approve("t1.c1", by="ops")
         assert (await run.wait_ended()).answer == "done"

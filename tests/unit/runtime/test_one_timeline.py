@@ -71,9 +71,9 @@ async def paused_in(run: RunHandle, seen: set[str]) -> RunSnapshot:
             return now
         if now.state not in seen:
             seen.add(now.state)
-            await run.pause(by="ann", reason=f"in {now.state}")
+            await run.pause(by="ops", reason=f"in {now.state}")
             await run.wait_at_rest()
-            await run.resume(by="ann")
+            await run.resume(by="ops")
 
 
 async def test_a_run_paused_in_each_state_and_all_that_people_did_is_one_timeline(store: Store) -> None:
@@ -81,19 +81,19 @@ async def test_a_run_paused_in_each_state_and_all_that_people_did_is_one_timelin
     async with store.runtime(agent, policy=policy) as runtime:
         run = await runtime.start(agent, "go")
         (asked,) = (await paused_in(run, seen)).waiting
-        await run.pause(by="ann", reason="in SUSPENDED")
+        await run.pause(by="ops", reason="in SUSPENDED")
         seen.add("SUSPENDED")
-        await run.resume(by="ann")
+        await run.resume(by="ops")
     async with store.runtime(agent, policy=policy) as runtime:
         run = await runtime.get(run.id)
-        await run.approve(asked.call_id, by="bob")
+        await run.approve(asked.call_id, by="desk")
         (doubt,) = (await paused_in(run, seen)).waiting
-        await run.settle(doubt.call_id, by="eve", done=True, text="it is there")
+        await run.settle(doubt.call_id, by="audit", done=True, text="it is there")
         (second,) = (await paused_in(run, seen)).waiting
-        await run.answer_call(second.call_id, "written by hand", by="dan")
+        await run.answer_call(second.call_id, "written by hand", by="sales")
         await asyncio.sleep(3.0)
         assert (await run.snapshot()).state == "MODEL_THINKING"
-        await run.reply("done by all of us", by="fay")
+        await run.reply("done by all of us", by="legal")
         end = await run.wait_ended()
         records = [record async for record in runtime.timeline(run.id)]
         assert (await runtime.replay(run.id)).difference is None
@@ -104,9 +104,9 @@ async def test_a_run_paused_in_each_state_and_all_that_people_did_is_one_timelin
     reasons = [payload["reason"] for event, payload in told if event == "pause_requested"]
     assert {f"in {state}" for state in PAUSED_IN} <= set(reasons)
     by = {event: payload.get("by") for event, payload in told if payload.get("by")}
-    assert by["approval_decided"] == "bob"
-    assert by["call_settled"] == "eve"
-    assert by["turn_taken"] == "fay"
-    assert by["tool_call_finished"] == "dan"
-    assert by["run_resumed"] == "ann"
+    assert by["approval_decided"] == "desk"
+    assert by["call_settled"] == "audit"
+    assert by["turn_taken"] == "legal"
+    assert by["tool_call_finished"] == "sales"
+    assert by["run_resumed"] == "ops"
     assert [record.seq for record in records] == sorted(record.seq for record in records)

@@ -93,12 +93,12 @@ class World:
             with contextlib.suppress(EventRefused):
                 match act:
                     case "send":
-                        await run.send(f"word {len(self.said)}", by="ann")
+                        await run.send(f"word {len(self.said)}", by="ops")
                         self.said.append(f"word {len(self.said)}")
                     case "pause":
-                        await run.pause(by="ann")
+                        await run.pause(by="ops")
                     case _:
-                        await run.resume(by="ann")
+                        await run.resume(by="ops")
 
     async def _decide(self, run: RunHandle, act: str, call_id: str) -> None:
         """Decide about a call once; a second decision is refused, and so is one about a call that nobody asks about."""
@@ -116,9 +116,9 @@ class World:
 
     async def _say(self, run: RunHandle, act: str, call_id: str) -> None:
         if act == "deny":
-            await run.deny(call_id, by="bob", reason="no")
+            await run.deny(call_id, by="desk", reason="no")
         else:
-            await run.approve(call_id, by="ann", arguments='{"text":"edited"}' if act == "edit" else None)
+            await run.approve(call_id, by="ops", arguments='{"text":"edited"}' if act == "edit" else None)
 
     async def _waits(self, run: RunHandle, call_id: str) -> bool:
         waiting = (await run.snapshot()).waiting
@@ -130,10 +130,10 @@ class World:
             if rest.ended:
                 return
             if "paused" in rest.holds:
-                await run.resume(by="ann")
+                await run.resume(by="ops")
             for call in rest.waiting:
                 if call.waits_for == "input":
-                    await run.send("the red one", by="ann")
+                    await run.send("the red one", by="ops")
                 else:
                     await self._decide(run, "approve", call.call_id)
         raise AssertionError(f"does not end: {await run.snapshot()}")

@@ -51,13 +51,13 @@ async def test_a_run_is_driven_by_hand_from_its_first_turn_to_its_answer(store: 
         rest = await run.wait_at_rest()
         assert (rest.state, rest.awaits_reply, rest.at_rest) == ("MODEL_THINKING", True, True)
 
-        await run.reply("let me see", calls=[calling("look_up", '{"key":"a"}')], by="ann")
+        await run.reply("let me see", calls=[calling("look_up", '{"key":"a"}')], by="ops")
         (open_call,) = (await run.wait_at_rest()).waiting
         assert (open_call.waits_for, open_call.tool, open_call.id) == ("answer", "look_up", f"{run.id}/t1.c1")
-        await run.answer_call("t1.c1", "it is 7", by="bob")
-        await run.reply(calls=[calling("ship", '{"parcel":"7"}')], by="ann")
-        await run.answer_call("t2.c1", "the lorry is broken", status="error", by="bob")
-        await run.reply("It could not be sent.", by="ann")
+        await run.answer_call("t1.c1", "it is 7", by="desk")
+        await run.reply(calls=[calling("ship", '{"parcel":"7"}')], by="ops")
+        await run.answer_call("t2.c1", "the lorry is broken", status="error", by="desk")
+        await run.reply("It could not be sent.", by="ops")
         end = await run.wait_ended()
 
         assert (end.state, end.answer) == ("FINISHED", "It could not be sent.")
@@ -70,7 +70,7 @@ async def test_a_run_that_waits_outside_leaves_memory_and_is_not_recovered(store
     async with store.runtime(agent) as runtime:
         waiting = await runtime.start(agent, "one")
         answering = await runtime.start(agent, "two")
-        await answering.reply(calls=[calling("look_up", '{"key":"a"}')], by="ann")
+        await answering.reply(calls=[calling("look_up", '{"key":"a"}')], by="ops")
         await answering.wait_at_rest()
         assert await rested(runtime) == 0
 
@@ -80,8 +80,8 @@ async def test_a_run_that_waits_outside_leaves_memory_and_is_not_recovered(store
             run = await runtime.get(run_id)
             assert (await run.wait_at_rest()).at_rest
             assert "RunRecovered" not in await names_of(run, runtime)
-        await (await runtime.get(answering.id)).answer_call("t1.c1", "b", by="bob")
-        await (await runtime.get(answering.id)).reply("done", by="ann")
+        await (await runtime.get(answering.id)).answer_call("t1.c1", "b", by="desk")
+        await (await runtime.get(answering.id)).reply("done", by="ops")
         assert (await (await runtime.get(answering.id)).wait_ended()).answer == "done"
 
 
@@ -90,10 +90,10 @@ async def test_time_waiting_outside_is_not_active_time(memory: Store) -> None:
     async with memory.runtime(agent) as runtime:
         run = await runtime.start(agent, "go")
         await asyncio.sleep(DAY)
-        await run.reply(calls=[calling("look_up", '{"key":"a"}')], by="ann")
+        await run.reply(calls=[calling("look_up", '{"key":"a"}')], by="ops")
         await asyncio.sleep(DAY)
-        await run.answer_call("t1.c1", "b", by="bob")
-        await run.reply("done", by="ann")
+        await run.answer_call("t1.c1", "b", by="desk")
+        await run.reply("done", by="ops")
 
         assert (await run.wait_ended()).active_seconds < 1.0
 
@@ -132,7 +132,7 @@ async def test_an_external_tools_own_time_out_comes_first_and_a_write_is_then_in
         await asyncio.sleep(101.0)
 
         assert (await run.snapshot()).holds == ("in_doubt(t1.c2)",)
-        await run.settle("t1.c2", by="ann", done=True, text="it is there")
+        await run.settle("t1.c2", by="ops", done=True, text="it is there")
         assert (await run.wait_ended()).state == "FINISHED"
 
 
@@ -182,14 +182,14 @@ async def test_of_two_people_who_reply_to_one_turn_the_slower_one_is_refused(mem
     async with memory.runtime(agent) as runtime:
         run = await runtime.start(agent, "go")
         seen = (await run.wait_at_rest()).turn_count
-        await run.reply(calls=[calling("no_such_tool")], by="ann", turn=seen + 1)
+        await run.reply(calls=[calling("no_such_tool")], by="ops", turn=seen + 1)
 
         with pytest.raises(EventRefused, match=r"turn 1 is not awaited \(turn 2 is\)"):
-            await run.reply("done", by="bob", turn=seen + 1)
+            await run.reply("done", by="desk", turn=seen + 1)
         with pytest.raises(InvalidValue):
-            await run.reply("done", by="bob", turn=0)
+            await run.reply("done", by="desk", turn=0)
 
-        await run.reply("done", by="bob", turn=seen + 2)
+        await run.reply("done", by="desk", turn=seen + 2)
         assert (await run.wait_ended()).answer == "done"
 
 
@@ -201,14 +201,14 @@ async def test_arguments_are_checked_and_the_policy_is_asked_before_an_external_
     async with memory.runtime(agent, policy=policy) as runtime:
         run = await runtime.start(agent, "go")
         calls = [calling("ship", a) for a in ('{"parcel":1}', '{"parcel":"bomb"}', '{"parcel":"book"}')]
-        await run.reply(calls=calls, by="ann")
+        await run.reply(calls=calls, by="ops")
         (asked,) = (await run.wait_at_rest()).waiting
         assert (asked.call_id, asked.waits_for) == ("t1.c3", "approval")
 
-        await run.approve("t1.c3", by="bob")
+        await run.approve("t1.c3", by="desk")
         (open_call,) = (await run.wait_at_rest()).waiting
         assert (open_call.call_id, open_call.waits_for) == ("t1.c3", "answer")
-        await run.answer_call("t1.c3", "sent", by="bob")
+        await run.answer_call("t1.c3", "sent", by="desk")
 
         assert [status for status, _ in await results_of(run, runtime)] == ["error", "denied", "ok"]
 
@@ -218,27 +218,27 @@ async def test_what_nobody_waits_for_is_not_answered(memory: Store) -> None:
     async with memory.runtime(agent) as runtime:
         run = await runtime.start(agent, "go")
         with pytest.raises(EventRefused, match="is not open"):
-            await run.answer_call("t1.c1", "x", by="bob")
-        await run.reply(calls=[calling("look_up", '{"key":"a"}')], by="ann")
+            await run.answer_call("t1.c1", "x", by="desk")
+        await run.reply(calls=[calling("look_up", '{"key":"a"}')], by="ops")
         with pytest.raises(EventRefused, match="not awaited"):
-            await run.reply("too early", by="ann")
+            await run.reply("too early", by="ops")
         with pytest.raises(InvalidValue, match="status"):
-            await run.answer_call("t1.c1", "x", by="bob", status="maybe")  # type: ignore[arg-type]
-        await run.answer_call("t1.c1", "x", by="bob", event_id="mine")
-        assert await run.answer_call("t1.c1", "x", by="bob", event_id="mine") > 0
+            await run.answer_call("t1.c1", "x", by="desk", status="maybe")  # type: ignore[arg-type]
+        await run.answer_call("t1.c1", "x", by="desk", event_id="mine")
+        assert await run.answer_call("t1.c1", "x", by="desk", event_id="mine") > 0
         with pytest.raises(EventRefused):
-            await run.answer_call("t1.c1", "y", by="eve")
+            await run.answer_call("t1.c1", "y", by="audit")
 
 
 async def test_cancelling_a_run_that_waits_outside_ends_it_at_once(store: Store) -> None:
     agent = by_hand(look_up)
     async with store.runtime(agent) as runtime:
         runs = [await runtime.start(agent, "go") for _ in range(2)]
-        await runs[1].reply(calls=[calling("look_up", '{"key":"a"}')], by="ann")
+        await runs[1].reply(calls=[calling("look_up", '{"key":"a"}')], by="ops")
         await runs[1].wait_at_rest()
         began = asyncio.get_running_loop().time()
         for run in runs:
-            await run.cancel("no use", by="ann")
+            await run.cancel("no use", by="ops")
             assert (await run.wait_ended()).state == "CANCELLED"
 
         assert asyncio.get_running_loop().time() - began < 1.0
@@ -249,12 +249,12 @@ async def test_an_external_write_of_a_cancelled_run_is_in_doubt_unless_it_is_ans
     async with memory.runtime(agent) as runtime:
         for text in ("sent", ""):
             run = await runtime.start(agent, "go")
-            await run.reply(calls=[calling("ship", '{"parcel":"7"}')], by="ann")
+            await run.reply(calls=[calling("ship", '{"parcel":"7"}')], by="ops")
             await run.wait_at_rest()
-            await run.cancel("no use", by="ann")
+            await run.cancel("no use", by="ops")
             assert not (await run.snapshot()).at_rest
             if text:
-                await run.answer_call("t1.c1", text, by="bob")
+                await run.answer_call("t1.c1", text, by="desk")
             assert (await run.wait_ended()).state == "CANCELLED"
             status = "ok" if text else "in_doubt"
             assert [found for found, _ in await results_of(run, runtime)] == [status]
@@ -272,7 +272,7 @@ async def test_a_read_beside_an_outside_call_works_on_and_then_the_run_rests(mem
         assert sum(ledger.done.values()) == 1
         assert rest.at_rest
         assert await rested(runtime) == 0
-        await run.answer_call("t1.c2", "b", by="bob")
+        await run.answer_call("t1.c2", "b", by="desk")
         assert (await run.wait_ended()).state == "FINISHED"
 
 
@@ -290,7 +290,7 @@ async def test_listings_find_what_waits_for_somebody_and_nothing_else(store: Sto
     async with store.runtime(hand, asking, done, slow, poor, held, policy=policy) as runtime:
         replies = await runtime.start(hand, "reply")
         answers = await runtime.start(hand, "answer")
-        await answers.reply(calls=[calling("look_up", '{"key":"a"}')], by="ann")
+        await answers.reply(calls=[calling("look_up", '{"key":"a"}')], by="ops")
         runs = [await runtime.start(name, "go") for name in ("asking", "done", "held")]
         broke = await runtime.start(poor, "go", budget=Budget(max_tokens=1))
         await runtime.start(slow, "go")
@@ -324,7 +324,7 @@ async def test_the_agents_question_is_answered_by_what_is_sent(store: Store) -> 
     async with store.runtime(agent) as runtime:
         run = await runtime.get(run.id)
 
-        await run.send("red", by="ann")
+        await run.send("red", by="ops")
 
         assert (await run.wait_ended()).answer == "the red one"
         assert await results_of(run, runtime) == [("ok", "red")]
@@ -344,16 +344,16 @@ async def test_a_person_says_something_while_the_run_waits_outside(memory: Store
     agent = by_hand()
     async with memory.runtime(agent) as runtime:
         run = await runtime.start(agent, "go")
-        await run.send("hurry", by="bob")
-        await run.pause(by="bob")
+        await run.send("hurry", by="desk")
+        await run.pause(by="desk")
         assert (await run.wait_at_rest()).awaits_reply
-        await run.reply("done", by="ann")
+        await run.reply("done", by="ops")
         rest = await run.wait_at_rest()
 
         assert rest.holds == ("paused",)
-        await run.resume(by="bob")
+        await run.resume(by="desk")
         assert (await run.wait_at_rest()).awaits_reply
-        await run.reply("really done", by="ann")
+        await run.reply("really done", by="ops")
         assert (await run.wait_ended()).answer == "really done"
 
 
@@ -374,6 +374,6 @@ async def test_a_run_outside_of_an_agent_that_is_gone_is_quarantined_when_it_is_
         await run.wait_at_rest()
     async with memory.runtime() as runtime:
         run = await runtime.get(run.id)
-        await run.reply(calls=[calling("look_up", '{"key":"a"}')], by="ann")
+        await run.reply(calls=[calling("look_up", '{"key":"a"}')], by="ops")
 
         assert (await run.wait_at_rest()).holds == ("quarantined",)

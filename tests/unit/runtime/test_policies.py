@@ -174,7 +174,7 @@ async def test_a_cancelled_run_is_rid_of_a_policy_that_has_to_be_cancelled_twice
     async with memory.runtime(agent, policy=stubborn) as runtime:
         run = await runtime.start("worker", "go")
         await asyncio.sleep(1.0)
-        await run.cancel(by="ann")
+        await run.cancel(by="ops")
         await run.wait_ended()
         await asyncio.sleep(10.0)
 

@@ -28,7 +28,7 @@ def told_by(*providers: Any, replies: Sequence[Any] = ("done",), **options: Any)
 
 async def ended(store: Store, agent: Agent, **options: Any) -> Any:
     async with store.runtime(agent, **options) as runtime:
-        run = await runtime.start(agent, "go", context={"home": "here"}, principal="ann")
+        run = await runtime.start(agent, "go", context={"home": "here"}, principal="ops")
         return await run.wait_ended()
 
 
@@ -84,7 +84,7 @@ async def test_a_provider_knows_the_run_and_can_change_nothing_of_it(memory: Sto
 
     snapshot = await ended(memory, agent)
 
-    assert model.requests[0].messages[1].text == "go for ann"
+    assert model.requests[0].messages[1].text == "go for ops"
     assert snapshot.context == {"home": "here"}
 
 

@@ -121,7 +121,7 @@ async def test_an_answer_given_in_the_tools_place_is_read_again_too(memory: Stor
     async with memory.runtime(agent) as runtime:
         run = await runtime.start(agent, "go")
         await asyncio.sleep(1)
-        await run.answer_call("t1.c1", "said by a person", by="ann")
+        await run.answer_call("t1.c1", "said by a person", by="ops")
         await run.wait_ended()
         results = await results_of(run, runtime)
 

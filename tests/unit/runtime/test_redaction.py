@@ -22,10 +22,10 @@ def after(rule: str, body: dict[str, Any], kind: str = "ToolFinished") -> dict[s
     ("text", "shown"),
     [
         ("password=hunter2 and more", "password=[redacted 1] and more"),
-        ('{"user": "ann", "password": "hunter2"}', '{"user": "ann", "password": "[redacted 1]"}'),
+        ('{"user": "ops", "password": "hunter2"}', '{"user": "ops", "password": "[redacted 1]"}'),
         ("{'api_key': 'abc'}", "{'api_key': [redacted 1]}"),
         ("Authorization: Bearer abcdefgh.1234", "Authorization: Bearer [redacted 1]"),
-        ("postgres://ann:hunter2@host/db", "postgres://ann:[redacted 1]@host/db"),
+        ("postgres://ops:hunter2@host/db", "postgres://ops:[redacted 1]@host/db"),
         ("key sk-abcdefghijklmnopqrst!", "key [redacted 1]!"),
         ("AKIAABCDEFGHIJKLMNOP", "[redacted 1]"),
         ("a\n-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----\nb", "a\n[redacted 1]\nb"),
@@ -45,7 +45,7 @@ def test_texts_that_look_like_secrets_are_left_out(text: str, shown: str) -> Non
         ("path", {"arguments": '{"path": "/a", "n": 1}'}, {"arguments": '{"path": "[redacted 1]", "n": 1}'}),
         ("secrets", {"context": {"db": {"password": 7}}}, {"context": {"db": {"password": "[redacted 1]"}}}),
         ("text", {"text": "all of it", "id": "x"}, {"text": "[redacted 1]", "id": "x"}),
-        ("ToolFinished.text", {"text": "a", "by": "ann"}, {"text": "[redacted 1]", "by": "ann"}),
+        ("ToolFinished.text", {"text": "a", "by": "ops"}, {"text": "[redacted 1]", "by": "ops"}),
         ("Other.text", {"text": "a"}, {"text": "a"}),
         ("arguments", {"arguments": '{"a": 1}'}, {"arguments": '{"redacted": "[redacted 1]"}'}),
         ("arguments", {"arguments": "broken"}, {"arguments": "[redacted 1]"}),
@@ -56,8 +56,8 @@ def test_texts_that_look_like_secrets_are_left_out(text: str, shown: str) -> Non
         ),
         ("context", {"context": {"root": "/a"}}, {"context": {"redacted": "[redacted 1]"}}),
         ("text:[0-9]{4}", {"context": {"n": 1234, "m": 12}}, {"context": {"n": "[redacted 1]", "m": 12}}),
-        ("text:ann", {"context": {"ann": True}}, {"context": {"[redacted 1]": True}}),
-        ("text:ann", {"context": ["ann", None]}, {"context": ["[redacted 1]", None]}),
+        ("text:ops", {"context": {"ops": True}}, {"context": {"[redacted 1]": True}}),
+        ("text:ops", {"context": ["ops", None]}, {"context": ["[redacted 1]", None]}),
         ("list", {"context": {"list": [1, 2]}}, {"context": {"list": ["[redacted 1]"]}}),
         ("text:a=(?P<secret>b)", {"text": "a=b"}, {"text": "a=[redacted 1]"}),
         ("text", {"text": ""}, {"text": ""}),
@@ -72,11 +72,11 @@ def test_a_rule_leaves_out_what_it_names(rule: str, body: dict[str, Any], shown:
 
 @pytest.mark.parametrize("rule", ["password", "secrets", "Spec.tools.*.parameters.*"])
 def test_the_names_of_a_tools_parameters_are_no_fields(rule: str) -> None:
-    schema = {"properties": {"password": {"type": "string", "description": "ann's"}}}
+    schema = {"properties": {"password": {"type": "string", "description": "ops's"}}}
     spec = {"tools": [{"name": "login", "parameters": schema}]}
 
     assert Redaction([rule]).spec(spec) == spec
-    assert "ann" not in json.dumps(Redaction(["text:ann"]).spec(spec))
+    assert "ops" not in json.dumps(Redaction(["text:ops"]).spec(spec))
 
 
 def test_the_words_by_which_a_run_finds_its_parts_are_passed_over() -> None:
@@ -86,9 +86,9 @@ def test_the_words_by_which_a_run_finds_its_parts_are_passed_over() -> None:
 
 
 def test_what_a_tool_traced_is_its_own_and_no_word_of_ours() -> None:
-    traced = {"name": "login of ann", "time": 1234.0, "payload": {"code": "ann", "password": "x", "n": 1234}}
+    traced = {"name": "login of ops", "time": 1234.0, "payload": {"code": "ops", "password": "x", "n": 1234}}
 
-    shown = Redaction(["secrets", "text:ann", "text:1234"]).event("ToolFinished", {"traced": [traced]})
+    shown = Redaction(["secrets", "text:ops", "text:1234"]).event("ToolFinished", {"traced": [traced]})
 
     payload = {"code": "[redacted 1]", "password": "[redacted 2]", "n": "[redacted 3]"}
     assert shown == {"traced": [{"name": "login of [redacted 1]", "time": 1234.0, "payload": payload}]}
@@ -118,9 +118,9 @@ def test_what_a_key_said_first_is_left_out_although_it_says_something_else_later
 
 
 def test_json_without_end_is_left_out_as_a_whole() -> None:
-    deep = '{"a":' * 900 + '"ann"' + "}" * 900
+    deep = '{"a":' * 900 + '"ops"' + "}" * 900
 
-    assert "ann" not in after("text:ann", {"arguments": deep})["arguments"]
+    assert "ops" not in after("text:ops", {"arguments": deep})["arguments"]
 
 
 JSON = st.recursive(

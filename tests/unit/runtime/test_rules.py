@@ -28,7 +28,7 @@ VIEW = RunView(
     agent="worker",
     turn_count=1,
     tool_calls=0,
-    principal="ann",
+    principal="ops",
     permissions=("write",),
     labels={},
     context={},
@@ -77,7 +77,7 @@ def test_where_no_rule_fits_the_default_decides_which_asks_about_what_changes_so
 def test_a_default_may_be_a_policy_that_names_a_rule_of_its_own() -> None:
     rules = Rules([], default=lambda call, run: Deny(run.principal, rule="mine"))
 
-    assert said(rules, call()) == Deny("ann", rule="mine")
+    assert said(rules, call()) == Deny("ops", rule="mine")
 
 
 def test_a_condition_sees_the_call_and_the_run() -> None:
@@ -105,8 +105,8 @@ def test_a_rule_whose_condition_gives_no_plain_truth_raises_and_so_asks() -> Non
         (argument_equals("mode", "fast"), {"mode": "fast"}, True),
         (argument_equals("mode", "fast"), {"mode": "slow"}, False),
         (argument_equals("mode", None), {}, False),
-        (argument_matches("to", r".+@example\.org"), {"to": "ann@example.org"}, True),
-        (argument_matches("to", r".+@example\.org"), {"to": "ann@example.org.evil"}, False),
+        (argument_matches("to", r".+@example\.org"), {"to": "ops@example.org"}, True),
+        (argument_matches("to", r".+@example\.org"), {"to": "ops@example.org.evil"}, False),
         (argument_matches("to", r".+@example\.org"), {"to": 5}, False),
         (argument_below("path", "drafts"), {"path": "drafts"}, True),
         (argument_below("path", "drafts/"), {"path": "./drafts//a/../b.md"}, True),

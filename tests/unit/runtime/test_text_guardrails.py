@@ -49,9 +49,9 @@ async def test_a_guardrail_of_texts_sees_the_text_and_the_run(memory: Store) -> 
 
     agent = an_agent(["the answer"], input_guardrails=[looks], output_guardrails=[looks])
     async with memory.runtime(agent) as runtime:
-        run = await runtime.start("worker", "go", principal="ann", labels={"team": "a"})
+        run = await runtime.start("worker", "go", principal="ops", labels={"team": "a"})
         await run.wait_ended()
-    assert seen == [("go", "worker", "ann", {"team": "a"}), ("the answer", "worker", "ann", {"team": "a"})]
+    assert seen == [("go", "worker", "ops", {"team": "a"}), ("the answer", "worker", "ops", {"team": "a"})]
 
 
 async def test_a_denied_input_ends_the_run_before_the_model_is_asked(store: Store) -> None:
@@ -123,12 +123,12 @@ async def test_a_person_edits_an_answer_before_it_goes_out(store: Store) -> None
         run = await runtime.get(run.id)
         for wrong in ("{}", '{"text": ""}', "dear customer"):
             with pytest.raises(EventRefused):
-                await run.approve("t1.answer", by="ann", arguments=wrong)
-        await run.approve("t1.answer", by="ann", arguments='{"text": "dear customer"}')
+                await run.approve("t1.answer", by="ops", arguments=wrong)
+        await run.approve("t1.answer", by="ops", arguments='{"text": "dear customer"}')
         end = await run.wait_ended()
         assert end.answer == "dear customer"
         with pytest.raises(EventRefused):
-            await run.answer_call("t1.answer", "mine", by="ann")
+            await run.answer_call("t1.answer", "mine", by="ops")
 
 
 @pytest.mark.parametrize("role", ["input", "answer"])
@@ -141,7 +141,7 @@ async def test_a_text_that_nobody_lets_through(store: Store, role: str, decision
         run = await runtime.start("worker", "go")
         rest = await run.wait_at_rest()
         if decision == "deny":
-            await run.deny(rest.waiting[0].call_id, by="ann", reason="no")
+            await run.deny(rest.waiting[0].call_id, by="ops", reason="no")
             await run.wait_ended()
     await asyncio.sleep(200)
     async with store.runtime(agent, limits=limits) as runtime:
@@ -210,7 +210,7 @@ async def test_a_guardrail_of_texts_that_misbehaves_asks_a_person(memory: Store,
         assert [call.role for call in rest.waiting] == [role]
         assert rest.waiting[0].reason
         assert (await beside.wait_ended()).answer == "fine"
-        await run.deny(rest.waiting[0].call_id, by="ann")
+        await run.deny(rest.waiting[0].call_id, by="ops")
         assert (await run.wait_ended()).state == "FAILED"
         assert (await runtime.replay(run.id)).difference is None
 
