@@ -14,7 +14,9 @@ import disk
 
 from geartrain.machine import ApprovalDecided, _call_handlers, _context, _handlers, _step, _table
 from geartrain.persistence.sqlite import _journal
-from geartrain.runtime import _actor, _executor, _residents, _tool_effect
+from geartrain.runtime import _actor, _residents
+from geartrain.runtime._effects import _executor
+from geartrain.runtime._effects import _tool as _tool_effect
 from geartrain.testing import _kill_runs
 from geartrain.testing.kill import ForkServer, Make, Played, Point, Scenario, play_all, points_of
 from geartrain.testing.ledger import Ledger

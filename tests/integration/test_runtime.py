@@ -19,7 +19,7 @@ from geartrain.models import ScriptedModel
 from geartrain.persistence import StoreBusy, StoreFailed
 from geartrain.persistence.sqlite import _file
 from geartrain.runtime import Agent, Allow, Ask, RunHandle, Runtime, open_reader
-from geartrain.runtime._reading import read_run
+from geartrain.runtime._reading._runs import read_run
 from geartrain.tools import ToolContext, tool
 
 pytestmark = pytest.mark.real_time

@@ -2,10 +2,10 @@
 
 from geartrain.runtime._agent import Agent
 from geartrain.runtime._approvals import ApprovalHook
-from geartrain.runtime._effect import current_run
-from geartrain.runtime._executor import CallOutcome, Executor, LiveExecutor
+from geartrain.runtime._effects._effect import current_run
+from geartrain.runtime._effects._executor import CallOutcome, Executor, LiveExecutor
+from geartrain.runtime._effects._handoff import with_handoffs
 from geartrain.runtime._handle import RunHandle
-from geartrain.runtime._handoff import with_handoffs
 from geartrain.runtime._hub import ObserverStatistics, Watch, log_records
 from geartrain.runtime._policy import (
     Allow,
@@ -22,13 +22,13 @@ from geartrain.runtime._policy import (
 )
 from geartrain.runtime._providers import ContextProvider
 from geartrain.runtime._reader import RunReader, open_reader
-from geartrain.runtime._reading import JournalEntry, OpenCall, ReplayReport, RunSnapshot, RunSummary
+from geartrain.runtime._reading._runs import JournalEntry, OpenCall, ReplayReport, RunSnapshot, RunSummary
+from geartrain.runtime._reading._statistics import RunTotals
+from geartrain.runtime._reading._stepper import Frame, Stepper
+from geartrain.runtime._reading._tail import RunTail
 from geartrain.runtime._rules import Predicate, Rule, Rules, argument_below, argument_equals, argument_matches
 from geartrain.runtime._runtime import Runtime, RuntimeStatistics
-from geartrain.runtime._statistics import RunTotals
-from geartrain.runtime._stepper import Frame, Stepper
-from geartrain.runtime._tail import RunTail
-from geartrain.runtime._travel import ExportUnusable, RedactionRefused
+from geartrain.runtime._travel._errors import ExportUnusable, RedactionRefused
 
 __all__ = [
     "Agent",

@@ -46,7 +46,7 @@ from geartrain.runtime._edge import checked_event
 from geartrain.runtime._host import Host
 from geartrain.runtime._hub import Watch
 from geartrain.runtime._node import Node
-from geartrain.runtime._reading import JournalEntry, RunSnapshot, journal_entry, snapshot_of
+from geartrain.runtime._reading._runs import JournalEntry, RunSnapshot, journal_entry, snapshot_of
 
 # How often a run may come to rest at the very moment at which an event is brought to it.
 _TRIES: Final = 100

@@ -20,7 +20,7 @@ from geartrain.limits import Limits
 from geartrain.machine import Call, CallStatus, HoldKind, Run
 from geartrain.persistence import Journal, RunCorrupt, StoreFailed
 from geartrain.runtime._log import log, plain_traceback
-from geartrain.runtime._reading import OpenCall, open_calls, read_run
+from geartrain.runtime._reading._runs import OpenCall, open_calls, read_run
 from geartrain.runtime._tasks import EffectTask, EffectTasks, End, Ended
 from geartrain.tools import ThreadPool, inside_a_tool
 

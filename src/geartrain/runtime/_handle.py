@@ -24,7 +24,7 @@ from geartrain.machine import (
 )
 from geartrain.runtime._edge import checked_input, clean_text
 from geartrain.runtime._hub import Watch
-from geartrain.runtime._reading import JournalEntry, RunSnapshot
+from geartrain.runtime._reading._runs import JournalEntry, RunSnapshot
 
 
 class Access(Protocol):

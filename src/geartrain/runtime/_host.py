@@ -26,9 +26,9 @@ from geartrain.limits import Limits
 from geartrain.persistence import Claim, Journal
 from geartrain.runtime._agent import Agent, RegisteredAgent
 from geartrain.runtime._approvals import ApprovalHook, Approvals, HookCaller
-from geartrain.runtime._effects import Effects
-from geartrain.runtime._executor import Executor
-from geartrain.runtime._handoff import with_handoffs
+from geartrain.runtime._effects._executor import Executor
+from geartrain.runtime._effects._handoff import with_handoffs
+from geartrain.runtime._effects._registry import Effects
 from geartrain.runtime._hub import Hub
 from geartrain.runtime._log import log, plain_traceback
 from geartrain.runtime._node import Node

@@ -20,7 +20,7 @@ from geartrain.clock import Clock
 from geartrain.machine import Run
 from geartrain.runtime._entry import Moved
 from geartrain.runtime._log import log, plain_traceback
-from geartrain.runtime._projection import project
+from geartrain.runtime._reading._projection import project
 from geartrain.trace import Observer, TraceRecord
 
 _BATCH: Final = 256

@@ -22,7 +22,7 @@ from geartrain.runtime._hub import Hub
 from geartrain.runtime._judging import PendingVerdicts
 from geartrain.runtime._log import log
 from geartrain.runtime._policy import Policy
-from geartrain.runtime._reading import RunSnapshot
+from geartrain.runtime._reading._runs import RunSnapshot
 from geartrain.runtime._tasks import EffectTasks
 from geartrain.tools import Pool, ProcessStatistics, ThreadPool
 

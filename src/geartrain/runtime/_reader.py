@@ -13,7 +13,7 @@ from typing import Self
 from geartrain.machine import AgentSpec, decode_spec
 from geartrain.persistence import Journal, StoreStatistics
 from geartrain.runtime._keeping import checked_time
-from geartrain.runtime._reading import (
+from geartrain.runtime._reading._runs import (
     JournalEntry,
     ReplayReport,
     RunSnapshot,
@@ -26,9 +26,9 @@ from geartrain.runtime._reading import (
     stored_events,
     timeline,
 )
-from geartrain.runtime._statistics import RunTotals, counted
-from geartrain.runtime._stepper import Stepper
-from geartrain.runtime._tail import RunTail
+from geartrain.runtime._reading._statistics import RunTotals, counted
+from geartrain.runtime._reading._stepper import Stepper
+from geartrain.runtime._reading._tail import RunTail
 from geartrain.trace import TraceRecord
 
 
@@ -47,7 +47,7 @@ class RunReader(AbstractAsyncContextManager["RunReader"]):
     async def __aenter__(self) -> Self:
         self.exported = _is_export(self._store)
         if self.exported:
-            from geartrain.runtime._exported import open_export  # noqa: PLC0415 - few need it
+            from geartrain.runtime._travel._exported import open_export  # noqa: PLC0415 - few need it
 
             self._journal = await open_export(self._store)
         else:
@@ -139,7 +139,7 @@ class RunReader(AbstractAsyncContextManager["RunReader"]):
             InvalidValue: A redaction rule is none.
             RedactionRefused: Without what is left out, the run would go another way.
         """
-        from geartrain.runtime._export import export_run  # noqa: PLC0415 - few need it
+        from geartrain.runtime._travel._export import export_run  # noqa: PLC0415 - few need it
 
         return export_run(self.journal, run_id, redact=redact, artifacts=artifacts)
 

@@ -34,14 +34,14 @@ from geartrain.runtime._access import RunAccess
 from geartrain.runtime._actor import Delivery
 from geartrain.runtime._agent import Agent, RegisteredAgent
 from geartrain.runtime._approvals import ApprovalHook, open_approvals
-from geartrain.runtime._continuing import history_of
-from geartrain.runtime._executor import Executor, LiveExecutor
+from geartrain.runtime._effects._executor import Executor, LiveExecutor
 from geartrain.runtime._handle import RunHandle
 from geartrain.runtime._host import Host, Settings, registered_agents
 from geartrain.runtime._hub import ObserverStatistics, Watch
 from geartrain.runtime._keeping import delete_run, prune_runs
 from geartrain.runtime._policy import Policy, default_policy
-from geartrain.runtime._reading import (
+from geartrain.runtime._reading._continuing import history_of
+from geartrain.runtime._reading._runs import (
     OpenCall,
     ReplayReport,
     RunSnapshot,
@@ -51,8 +51,8 @@ from geartrain.runtime._reading import (
     replay,
     timeline,
 )
+from geartrain.runtime._reading._statistics import RunTotals, counted
 from geartrain.runtime._starting import own_run_id, started_event
-from geartrain.runtime._statistics import RunTotals, counted
 from geartrain.tools import ProcessStatistics, ThreadPool
 from geartrain.trace import Observer, TraceRecord
 
@@ -375,7 +375,7 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
 
     def export(self, run_id: str, *, redact: Sequence[str] = (), artifacts: bool = True) -> AsyncIterator[bytes]:
         """Yield a run as lines of JSON that can be read where there is no store; see `RunReader.export`."""
-        from geartrain.runtime._export import export_run  # noqa: PLC0415 - few need it
+        from geartrain.runtime._travel._export import export_run  # noqa: PLC0415 - few need it
 
         return export_run(self._host.node.journal, run_id, redact=redact, artifacts=artifacts)
 

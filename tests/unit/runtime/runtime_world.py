@@ -19,7 +19,7 @@ from geartrain.persistence import Entry as JournalWrite
 from geartrain.persistence import Journal, MemoryJournal
 from geartrain.persistence.sqlite import SqliteJournal
 from geartrain.runtime import Agent, Allow, JournalEntry, RunHandle, Runtime
-from geartrain.runtime._reading import journal_entry, read_run
+from geartrain.runtime._reading._runs import journal_entry, read_run
 from geartrain.testing import settle
 from geartrain.tools import Tool, ToolContext, tool
 

@@ -14,7 +14,7 @@ from runtime_world import Ledger, Store, an_agent, calling, journal_of, names_of
 from geartrain.limits import Limits
 from geartrain.machine import CallStatus, ResultStatus
 from geartrain.models import Delay
-from geartrain.runtime._reading import read_run
+from geartrain.runtime._reading._runs import read_run
 from geartrain.tools import Done, NotDone, ToolContext, Unknown, tool
 
 

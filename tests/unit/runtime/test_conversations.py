@@ -16,7 +16,7 @@ from geartrain.limits import Limits
 from geartrain.machine import ContextRules, Message, RunStarted, ToolCall, groups
 from geartrain.models import ModelRequest, answer, call
 from geartrain.runtime import Agent, RunHandle, Runtime
-from geartrain.runtime._continuing import fitted
+from geartrain.runtime._reading._continuing import fitted
 from geartrain.tools import read_artifact, tool
 
 

@@ -17,8 +17,8 @@ from geartrain.errors import FormatUnknown, InvalidValue, RunNotFound
 from geartrain.machine import Budget
 from geartrain.models import ModelReply
 from geartrain.runtime import Ask, ExportUnusable, RedactionRefused, Runtime, open_reader
-from geartrain.runtime._exported import open_export, read_lines
-from geartrain.runtime._lines import Writer
+from geartrain.runtime._travel._exported import open_export, read_lines
+from geartrain.runtime._travel._lines import Writer
 from geartrain.tools import Tool, ToolContext, tool
 
 SECRET = "hunter2-is-the-word"

@@ -21,7 +21,7 @@ from geartrain.limits import UNLIMITED
 from geartrain.machine import Budget
 from geartrain.models import answer
 from geartrain.runtime import Agent, Allow, Ask, RunHandle, Runtime
-from geartrain.runtime._reading import read_run
+from geartrain.runtime._reading._runs import read_run
 from geartrain.testing.virtual_time import virtual_time_backend
 from geartrain.tools import ToolContext, ask_user, tool
 

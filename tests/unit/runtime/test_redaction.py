@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geartrain.errors import InvalidValue
-from geartrain.runtime._redaction import Redaction
+from geartrain.runtime._travel._redaction import Redaction
 
 
 def after(rule: str, body: dict[str, Any], kind: str = "ToolFinished") -> dict[str, Any]:

@@ -21,7 +21,7 @@ from geartrain.runtime import (
     argument_equals,
     argument_matches,
 )
-from geartrain.runtime._reading import read_run
+from geartrain.runtime._reading._runs import read_run
 
 VIEW = RunView(
     run_id="r-1",

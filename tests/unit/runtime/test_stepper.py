@@ -12,8 +12,8 @@ from runtime_world import Ledger, Store, an_agent, calling
 from geartrain.errors import FormatUnknown, InvalidValue
 from geartrain.machine import Run, RunState, decode_spec, step
 from geartrain.runtime import Ask, Frame, Stepper
-from geartrain.runtime._reading import journal_entry, stepper_of
-from geartrain.runtime._shortenings import seen as seen_by
+from geartrain.runtime._reading._runs import journal_entry, stepper_of
+from geartrain.runtime._reading._shortenings import seen as seen_by
 
 
 async def a_run(store: Store, ledger: Ledger, turns: int = 2) -> tuple[str, Stepper]:

@@ -13,7 +13,7 @@ from geartrain.limits import UNLIMITED
 from geartrain.machine import Budget, CompactionFailed, ContextCompacted, ContextRules
 from geartrain.models import Attempts, Delay, ModelReply, ModelUnavailable, OfflineModel, ScriptedModel
 from geartrain.runtime import Agent
-from geartrain.runtime._reading import read_run
+from geartrain.runtime._reading._runs import read_run
 
 FREE = Budget(max_turns=UNLIMITED, max_tokens=UNLIMITED)
 RULES = ContextRules(summarise=True, summarise_turns=4, summary_pause_turns=3)

@@ -11,8 +11,9 @@ import pytest
 from runtime_world import Store, an_agent, calling, journal_of, settle
 
 from geartrain.machine import ToolFinished, WriteInDoubt
-from geartrain.runtime import Runtime, _projection
-from geartrain.runtime._traced import BYTES_KEPT, NOT_KEPT, RECORDS_KEPT
+from geartrain.runtime import Runtime
+from geartrain.runtime._effects._traced import BYTES_KEPT, NOT_KEPT, RECORDS_KEPT
+from geartrain.runtime._reading import _projection
 from geartrain.tools import ToolContext, tool
 from geartrain.trace import TraceRecord
 
@@ -166,9 +167,9 @@ async def test_what_a_tool_traces_never_passes_for_what_the_run_did(store: Store
 
 
 def test_every_name_of_the_runtimes_own_is_kept_from_tools() -> None:
-    folder = Path(_projection.__file__).parent
-    projected = re.findall(r'yield \(?\s*"(\w+)"', (folder / "_projection.py").read_text("utf-8"))
-    live = [re.findall(r'hub\.live\w*\([^,"]+, "(\w+)"', path.read_text("utf-8")) for path in folder.glob("*.py")]
+    folder = Path(_projection.__file__).parents[1]
+    projected = re.findall(r'yield \(?\s*"(\w+)"', (folder / "_reading" / "_projection.py").read_text("utf-8"))
+    live = [re.findall(r'hub\.live\w*\([^,"]+, "(\w+)"', path.read_text("utf-8")) for path in folder.rglob("*.py")]
     names = {*projected, *(name for each in live for name in each)}
 
     assert names <= _projection.OWN_NAMES

@@ -20,8 +20,8 @@ from geartrain.models import Delay
 from geartrain.persistence import OwnershipLost, StoreBusy, StoreUnusable
 from geartrain.runtime import Agent, Ask, LiveExecutor, Runtime
 from geartrain.runtime._actor import RunActor
-from geartrain.runtime._model_effect import ModelEffect
-from geartrain.runtime._tool_effect import ToolEffect
+from geartrain.runtime._effects._model import ModelEffect
+from geartrain.runtime._effects._tool import ToolEffect
 
 
 def ask(_call: Any, _run: Any) -> Ask:

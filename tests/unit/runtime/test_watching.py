@@ -17,7 +17,7 @@ from geartrain.machine import Budget, ContextRules
 from geartrain.models import Delay, ModelReply
 from geartrain.persistence import MemoryJournal
 from geartrain.runtime import Agent, Ask, Runtime, log_records
-from geartrain.runtime._shortenings import seen as seen_by
+from geartrain.runtime._reading._shortenings import seen as seen_by
 from geartrain.trace import TraceRecord
 
 EXPECTED = {

@@ -17,7 +17,7 @@ from geartrain.machine import Budget, CancelRequested, ModelReplied
 from geartrain.models import ModelReply, answer
 from geartrain.persistence import CommitUnknown, Entry, StoreFailed
 from geartrain.runtime import RunHandle, Runtime, _actor
-from geartrain.runtime._reading import read_run
+from geartrain.runtime._reading._runs import read_run
 from geartrain.tools import ToolContext, tool
 
 

@@ -191,7 +191,7 @@ async def test_whatever_happens_each_run_ends_once_and_each_write_is_done_at_mos
 
 def _writes_of(runs: dict[str, Any], name: str) -> set[str]:
     """The keys of the calls of that tool, read from the journal itself."""
-    from geartrain.runtime._reading import journal_entry  # noqa: PLC0415
+    from geartrain.runtime._reading._runs import journal_entry  # noqa: PLC0415
 
     keys = set()
     for run_id, kept in runs.items():

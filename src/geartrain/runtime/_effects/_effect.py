@@ -12,8 +12,8 @@ from geartrain import faults
 from geartrain.actors import Reply
 from geartrain.machine import Command, Event, RunQuarantined
 from geartrain.runtime._edge import clean_text
-from geartrain.runtime._executor import Executor
-from geartrain.runtime._gate import Gate
+from geartrain.runtime._effects._executor import Executor
+from geartrain.runtime._effects._gate import Gate
 from geartrain.runtime._log import log, plain_traceback
 from geartrain.runtime._node import FoundSpecs, Node, RunAtWork
 from geartrain.runtime._tasks import EffectTask, Ended

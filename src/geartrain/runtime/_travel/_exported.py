@@ -12,8 +12,17 @@ import anyio.to_thread
 from geartrain.errors import InvalidValue
 from geartrain.ids import digest
 from geartrain.persistence import Entry, Journal, MemoryJournal, StoredEvent
-from geartrain.runtime._lines import ArtifactLine, BrokenLine, EndLine, EventLine, Header, Line, Reader, SpecLine
-from geartrain.runtime._travel import ExportUnusable
+from geartrain.runtime._travel._errors import ExportUnusable
+from geartrain.runtime._travel._lines import (
+    ArtifactLine,
+    BrokenLine,
+    EndLine,
+    EventLine,
+    Header,
+    Line,
+    Reader,
+    SpecLine,
+)
 
 _OWNER: Final = "export"
 # A store keeps at most 1 GB in one piece, which base64 makes a third longer.

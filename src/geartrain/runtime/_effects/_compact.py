@@ -7,9 +7,9 @@ from typing import Any
 from geartrain.machine import CompactContext, CompactionFailed, ContextCompacted, Event
 from geartrain.models import ModelReply, ModelRequest
 from geartrain.runtime._edge import clean_text, usable_usage
-from geartrain.runtime._model_effect import ModelCallEffect
+from geartrain.runtime._effects._model import ModelCallEffect
+from geartrain.runtime._effects._requests import summary_request
 from geartrain.runtime._node import RunAtWork
-from geartrain.runtime._requests import summary_request
 
 
 class CompactEffect(ModelCallEffect):

@@ -14,7 +14,7 @@ from geartrain.machine import (
     decode_event,
 )
 from geartrain.persistence import Journal, StoredEvent
-from geartrain.runtime._reading import stored_events
+from geartrain.runtime._reading._runs import stored_events
 from geartrain.tools import ResultUnavailable
 
 # Events that give a call its result.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from geartrain.errors import RunSetApart
 from geartrain.machine import AgentSpec, HandedOff, Refusal, Run, RunStarted, decode_event, step
 from geartrain.persistence import Journal, RunCorrupt
-from geartrain.runtime._projection import project
-from geartrain.runtime._reading import RunSnapshot, specs_of
+from geartrain.runtime._reading._projection import project
+from geartrain.runtime._reading._runs import RunSnapshot, specs_of
 from geartrain.trace import TraceRecord
 
 _PAGE = 500

@@ -26,15 +26,15 @@ from geartrain.machine import (
     is_outside,
     outstanding,
 )
-from geartrain.runtime._compact_effect import CompactEffect
-from geartrain.runtime._context_effect import ContextEffect
-from geartrain.runtime._effect import Effect
-from geartrain.runtime._executor import Executor
-from geartrain.runtime._gate import Gate
-from geartrain.runtime._handoff import HandoffEffect
-from geartrain.runtime._model_effect import ModelEffect, PolicyEffect
+from geartrain.runtime._effects._compact import CompactEffect
+from geartrain.runtime._effects._context import ContextEffect
+from geartrain.runtime._effects._effect import Effect
+from geartrain.runtime._effects._executor import Executor
+from geartrain.runtime._effects._gate import Gate
+from geartrain.runtime._effects._handoff import HandoffEffect
+from geartrain.runtime._effects._model import ModelEffect, PolicyEffect
+from geartrain.runtime._effects._tool import ToolEffect
 from geartrain.runtime._node import Node, RunAtWork
-from geartrain.runtime._tool_effect import ToolEffect
 
 # Told to people by trace, hooks and waiters; nothing runs for them.
 _ANNOUNCEMENTS: Final = (AnnounceApproval, AnnounceEnd)

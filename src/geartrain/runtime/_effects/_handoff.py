@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from geartrain.machine import Event, HandedOff, HandoffFailed, PrepareContext
 from geartrain.runtime._agent import Agent
-from geartrain.runtime._effect import Effect
+from geartrain.runtime._effects._effect import Effect
 from geartrain.runtime._node import RunAtWork
 from geartrain.runtime._tasks import Ended
 

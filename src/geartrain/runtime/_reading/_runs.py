@@ -30,9 +30,9 @@ from geartrain.machine import (
 from geartrain.machine import CallStatus as _CallStatus
 from geartrain.persistence import Journal, RunCorrupt, RunRow, StoredEvent
 from geartrain.runtime._entry import Revived, revive
-from geartrain.runtime._projection import project
-from geartrain.runtime._shortenings import seen
-from geartrain.runtime._stepper import Stepper
+from geartrain.runtime._reading._projection import project
+from geartrain.runtime._reading._shortenings import seen
+from geartrain.runtime._reading._stepper import Stepper
 from geartrain.trace import TraceRecord
 
 _PAGE = 1_000

@@ -34,7 +34,7 @@ from geartrain.machine import (
     WriteInDoubt,
     awaits_answer,
 )
-from geartrain.runtime._shortenings import model_asked, prepared, shortenings
+from geartrain.runtime._reading._shortenings import model_asked, prepared, shortenings
 from geartrain.trace import TraceRecord
 
 Payload = dict[str, Any]

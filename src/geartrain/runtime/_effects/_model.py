@@ -15,10 +15,10 @@ from geartrain.machine import (
 )
 from geartrain.models import ContextTooLong, Model, ModelRequest, backoff_seconds, is_retryable
 from geartrain.runtime._edge import clean_text, replied
-from geartrain.runtime._effect import Effect, Registry
+from geartrain.runtime._effects._effect import Effect, Registry
+from geartrain.runtime._effects._requests import model_request
 from geartrain.runtime._judging import PendingVerdicts, ask_about
 from geartrain.runtime._node import RunAtWork
-from geartrain.runtime._requests import model_request
 from geartrain.runtime._tasks import End, Ended
 from geartrain.tools import error_text
 

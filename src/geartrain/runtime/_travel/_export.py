@@ -24,10 +24,10 @@ from geartrain.machine import (
     step,
 )
 from geartrain.persistence import Journal, LoadedRun, RunCorrupt, StoredEvent
-from geartrain.runtime._lines import FORMAT, VERSION, ArtifactLine, EndLine, EventLine, Header, SpecLine, Writer
-from geartrain.runtime._reading import replay, stored_events
-from geartrain.runtime._redaction import Redaction
-from geartrain.runtime._travel import RedactionRefused
+from geartrain.runtime._reading._runs import replay, stored_events
+from geartrain.runtime._travel._errors import RedactionRefused
+from geartrain.runtime._travel._lines import FORMAT, VERSION, ArtifactLine, EndLine, EventLine, Header, SpecLine, Writer
+from geartrain.runtime._travel._redaction import Redaction
 from geartrain.version import VERSION as GEARTRAIN
 
 _DIGEST: Final = re.compile("[0-9a-f]{32}")

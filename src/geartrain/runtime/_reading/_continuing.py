@@ -17,7 +17,7 @@ from geartrain.errors import RunStillGoing
 from geartrain.limits import Limits
 from geartrain.machine import ENDED, Message, groups
 from geartrain.persistence import Journal
-from geartrain.runtime._reading import read_run
+from geartrain.runtime._reading._runs import read_run
 
 _BETWEEN: Final = "/"
 

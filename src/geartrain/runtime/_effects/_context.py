@@ -11,7 +11,7 @@ from typing import Any, Literal
 from geartrain.errors import InvalidValue
 from geartrain.machine import ContextFailed, ContextPrepared, Event, Message, PrepareContext
 from geartrain.runtime._edge import clean_text
-from geartrain.runtime._effect import Effect, Registry
+from geartrain.runtime._effects._effect import Effect, Registry
 from geartrain.runtime._node import RunAtWork
 from geartrain.runtime._policy import view_of
 from geartrain.runtime._providers import ContextProvider, messages_told, room_for

@@ -17,14 +17,14 @@ from geartrain.actors import Reply
 from geartrain.machine import CallStatus, ResultStatus, RunCall, ToolFinished, ToolStarted, WriteInDoubt
 from geartrain.runtime._attempts import Wait
 from geartrain.runtime._edge import clean_text, plain_payload
-from geartrain.runtime._effect import Effect, Registry
-from geartrain.runtime._executor import CallOutcome
+from geartrain.runtime._effects._effect import Effect, Registry
+from geartrain.runtime._effects._executor import CallOutcome
+from geartrain.runtime._effects._traced import TracedRecords
 from geartrain.runtime._log import log, plain_traceback
 from geartrain.runtime._node import RunAtWork
-from geartrain.runtime._projection import OWN_NAMES
-from geartrain.runtime._results import whole_result
+from geartrain.runtime._reading._projection import OWN_NAMES
+from geartrain.runtime._reading._results import whole_result
 from geartrain.runtime._tasks import End, Ended
-from geartrain.runtime._traced import TracedRecords
 from geartrain.tools import Ticket, Tool, ToolContext, cleaned, error_text
 
 
