@@ -36,18 +36,23 @@ def _record(name: str) -> None:
 
     folder = HERE / name
     folder.mkdir()
-    missing = {kind.__name__ for kind in get_args(Event)}
     worlds = [[world for world, _ in walk(seed)][-1] for seed in range(1_500)]
+    missing = set().union(*map(_kinds, worlds))
+    assert missing >= {kind.__name__ for kind in get_args(Event)}
     while missing:
         # The one with most that is still missing; of those the shortest.
         best = max(worlds, key=lambda world: (len(missing & _kinds(world)), -world.run.seq))
-        assert missing & _kinds(best), missing
         missing -= _kinds(best)
         _write(folder / f"{best.run.id}.jsonl", best)
 
 
 def _kinds(world: Any) -> set[str]:
-    return {type(event).__name__ for event, _ in world.journal}
+    """Return what a journal has in it: kinds of events, and of each kind the fields that say something."""
+    found = set()
+    for event, _ in world.journal:
+        name = type(event).__name__
+        found |= {name, *(f"{name}.{field}" for field in msgspec.to_builtins(event))}
+    return found
 
 
 def _write(path: Path, world: Any) -> None:
