@@ -33,7 +33,7 @@ types: .venv/.installed-dev ## check types
 docs: .venv/.installed ## write the generated pages of docs/ again
 	$(BIN)/python docs/generate.py
 
-chaos: .venv/.installed-dev ## kill at every fault point, break every file operation, about 10 minutes (ARGS="--help")
+chaos: .venv/.installed-dev ## kill at every fault point, break every file operation, about half an hour (ARGS="--help")
 	$(BIN)/python tests/chaos/long.py $(ARGS)
 
 bench: .venv/.installed-dev ## agent loops per second, beside a hand-written minimum in the same run

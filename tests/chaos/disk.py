@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from geartrain.testing.kill import FILE_OPERATIONS, SHIM, ForkServer, Point, play_all
+from geartrain.testing.kill import FILE_OPERATIONS, REFERENCE_RUNS, SHIM, ForkServer, Point, play_all
 
 SOURCE = Path(__file__).with_name("shim.c")
 
@@ -16,6 +16,8 @@ SOURCE = Path(__file__).with_name("shim.c")
 KILLS = ("kill@{k}", "half@{k}")
 FAULTS = ("eio@{k}", "enospc@{k}", "short@{k}", "eio@{k}-{later}", "enospc@{k}-", "eio@{k}-", "eio@{k}!", "enospc@{k}!")
 LATER = 3
+# The run whose processes are killed at each file operation.
+FULL = next(name for name in REFERENCE_RUNS if name.endswith(":approval"))
 
 
 def available() -> bool:

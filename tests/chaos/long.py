@@ -92,7 +92,7 @@ def break_files(report: Report, servers: Sequence[ForkServer], step: int, seed: 
     """
     for scenario in REFERENCE_RUNS:
         count = disk.operations(scenario, servers)
-        full = scenario == REFERENCE_RUNS[-1]
+        full = scenario == disk.FULL
         for mode in (*disk.KILLS, *disk.FAULTS):
             begun = time.monotonic()
             every = 1 if full and mode in disk.KILLS else step

@@ -12,7 +12,17 @@ from typing import Any
 
 import disk
 
-from geartrain.machine import ApprovalDecided, _call_handlers, _context, _handlers, _step, _table
+from geartrain.machine import (
+    ApprovalDecided,
+    CallAnswered,
+    RunState,
+    _call_handlers,
+    _context,
+    _handlers,
+    _moves,
+    _step,
+    _table,
+)
 from geartrain.persistence.sqlite import _journal
 from geartrain.runtime import _actor, _residents
 from geartrain.runtime._effects import _executor
@@ -149,6 +159,55 @@ def a_failed_commit_that_is_not_read_back(ledger: Ledger) -> Scenario:
     return _kill_runs.approval(ledger)
 
 
+def a_yes_to_something_else(ledger: Ledger) -> Scenario:
+    """Let an approval count although a guardrail has changed the arguments since."""
+    changed = _call_handlers._changed
+
+    def still_approved(draft: Any, call: Any, verdict: Any) -> Any:
+        return draft.set_call(changed(draft, call, verdict), approved=call.approved)
+
+    _call_handlers._changed = still_approved
+    return _kill_runs.handed(ledger)
+
+
+def providers_asked_again(ledger: Ledger) -> Scenario:
+    """Put the context together anew when a run is taken over, though what providers told is stored."""
+    lose = _handlers.lose_progress
+
+    def begun_anew(draft: Any) -> None:
+        lose(draft)
+        if draft.run.state is RunState.MODEL_THINKING and draft.spec.providers:
+            draft.enter(RunState.PREPARE_CONTEXT)
+
+    _handlers.lose_progress = begun_anew
+    return _kill_runs.handed(ledger)
+
+
+def a_write_run_again_unverified(ledger: Ledger) -> Scenario:
+    """Take a write that was lost with its process for one that its tool has found not done."""
+    _moves.doubt = lambda draft, call, _reason: _moves.not_done(draft, call)
+    return _kill_runs.apart(ledger)
+
+
+def an_outside_write_asked_for_twice(ledger: Ledger) -> Scenario:
+    """Store the first answer to a write outside, and go on asking for it."""
+    answered = _call_handlers.on_answered
+
+    def second_counts(draft: Any, event: Any) -> None:
+        call = draft.run.call(event.call_id)
+        if call is not None and call.barrier and call.attempt == 1:
+            draft.set_call(call, attempt=2, since=draft.now)
+        else:
+            answered(draft, event)
+
+    rows = {
+        state: {**row, **({CallAnswered: second_counts} if CallAnswered in row else {})}
+        for state, row in _table.ROWS.items()
+    }
+    _step.ROWS = rows
+    return _kill_runs.outside(ledger)
+
+
 Bugs = dict[Make, str]
 
 # Each bug, and which check is to find it.
@@ -162,6 +221,10 @@ BUGS: Bugs = {
     one_yes_for_all: "(4)",
     results_in_another_order: "(7)",
     a_lost_commit: "(1)",
+    a_yes_to_something_else: "(4)",
+    providers_asked_again: "(3)",
+    a_write_run_again_unverified: "(3)",
+    an_outside_write_asked_for_twice: "(3)",
 }
 
 # Found only where a file operation fails and the process dies when it is told so.

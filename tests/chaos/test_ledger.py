@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from geartrain.testing import _ledger_check, _ledger_store, ledger
+from geartrain.testing import _ledger_calls, _ledger_check, _ledger_store, ledger
 from geartrain.testing._ledger_store import SeenEvent
 from geartrain.testing.ledger import Death, Ledger, Line, StoredRun, StoreSeen, check, digest_of, read_ledger
 
@@ -102,6 +102,123 @@ def test_each_check_finds_what_it_is_for(number: int, seen: StoreSeen, lines, de
     assert any(each.startswith(f"({number}) ") for each in found), found
 
 
+def guarded_and_handed_over() -> list[SeenEvent]:
+    said, post, answer = ({"call_id": call} for call in ("t1.i1", "t2.c1", "t3.answer"))
+    changed = {**post, "verdict": "ask", "arguments": '{"text":"b"}'}
+    again = {**post, "verdict": "ask", "arguments": '{"text":"c"}'}
+    return [
+        event(1, "RunStarted", "PREPARE_CONTEXT"),
+        event(2, "ContextPrepared", "WAIT_APPROVAL"),
+        event(3, "PermissionsEvaluated", "SUSPENDED", verdicts=[{**said, "verdict": "ask"}]),
+        event(4, "ApprovalDecided", "MODEL_THINKING", approved=True, **said),
+        event(
+            5, "ModelReplied", "PREPARE_CONTEXT", turn=1, calls=[{"tool": "hand_off_to_b"}, {"tool": "hand_off_to_c"}]
+        ),
+        event(6, "HandedOff", "PREPARE_CONTEXT", agent="b", call={"id": "t1.c1"}),
+        event(7, "ContextPrepared", "MODEL_THINKING"),
+        event(8, "ModelReplied", "WAIT_APPROVAL", turn=2, calls=[{"tool": "post", "arguments": '{"text":"a"}'}]),
+        event(9, "PermissionsEvaluated", "SUSPENDED", verdicts=[changed]),
+        event(10, "ApprovalDecided", "WAIT_APPROVAL", approved=True, **post),
+        event(11, "PermissionsEvaluated", "SUSPENDED", verdicts=[again]),
+        event(12, "ApprovalDecided", "EXECUTE_TOOL", approved=True, **post),
+        event(13, "ToolStarted", **post),
+        event(14, "ToolFinished", "MODEL_THINKING", status="ok", **post),
+        event(15, "ModelReplied", "WAIT_APPROVAL", turn=3, text="Done."),
+        event(16, "PermissionsEvaluated", "SUSPENDED", verdicts=[{**answer, "verdict": "ask"}]),
+        event(17, "ApprovalDecided", "FINISHED", approved=True, **answer),
+    ]
+
+
+GUARDED = (
+    Line("start", "r/t0.notes", "provider", more={"turn": 0}),
+    Line("start", "r/t1.reply", "model", more={"turn": 1}),
+    Line("start", "r/t1.notes", "provider", more={"turn": 1}),
+    Line("start", "r/t2.reply", "model", more={"turn": 2}),
+    Line("start", "r/t2.c1", "write", digest_of({"text": "c"})),
+    Line("told", "r", more={"seq": 17, "state": "FINISHED", "answer": "Done."}),
+)
+
+
+def but(place: int, **body: Any) -> StoreSeen:
+    """Return that run with something else in the event *place*."""
+    events = guarded_and_handed_over()
+    events[place - 1] = replace(events[place - 1], body=body)
+    return store(events)
+
+
+def forgotten(place: int) -> StoreSeen:
+    """Return that run with an event of no meaning in the place of the event *place*."""
+    events = guarded_and_handed_over()
+    events[place - 1] = replace(events[place - 1], type="InputReceived", body={})
+    return store(events)
+
+
+def until(last: int) -> StoreSeen:
+    return store(guarded_and_handed_over()[:last])
+
+
+def test_nothing_is_found_wrong_with_a_run_that_is_judged_changed_and_handed_over() -> None:
+    assert check(store(guarded_and_handed_over()), GUARDED, [Death(1, {})], final=True) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "seen", "lines", "deaths"),
+    [
+        ("(3) r/t0.notes was asked again, though", until(4), GUARDED[:1], [Death(1, {}, {"r": 2}, 0)]),
+        ("(3) r/t0.notes was asked again after", until(17), [GUARDED[1], GUARDED[0]], ()),
+        ("(3) r/t1.notes was asked again, though", until(9), GUARDED[:3], [Death(1, {}, {"r": 8}, 2)]),
+        ("(4) the start 13 of r", forgotten(12), (), ()),
+        ("(4) the start 13 of r", forgotten(11), (), ()),
+        ("(4) r/t2.c1 was done under", forgotten(12), GUARDED[4:5], ()),
+        ("(4) r/t2.c1 was done with", until(17), [replace(GUARDED[4], digest=digest_of({"text": "b"}))], ()),
+        ("(4) r/t1.reply was begun before anybody", until(3), GUARDED[1:2], ()),
+        ("(4) the end of r", forgotten(17), (), ()),
+        ("(4) the end of r", but(17, call_id="t3.answer", approved=False), (), ()),
+        ("(4) r finished with", until(17), [replace(GUARDED[5], more={"answer": "No."})], ()),
+        ("(7) r was handed over by 6", but(6, agent="d", call={"id": "t1.c1"}), (), ()),
+        ("(7) calls ['t1.c1']", forgotten(6), (), ()),
+        ("(9) r/t1.notes was asked before", until(5), GUARDED[2:3], ()),
+        ("(9) r/t1.reply was begun before what providers", until(1), GUARDED[:2], ()),
+        ("(9) r/t2.reply was begun before what providers", until(6), GUARDED[:4], ()),
+        ("(9) r/t2.reply was begun before the results", until(5), GUARDED[3:4], ()),
+    ],
+)
+def test_what_is_told_judged_changed_and_handed_over_is_checked(found: str, seen: StoreSeen, lines, deaths) -> None:
+    all_found = check(seen, lines, deaths)
+
+    assert any(each.startswith(found) for each in all_found), all_found
+
+
+def driven_from_outside(*, answered: int = 1) -> StoreSeen:
+    answers = [("CallAnswered", "MODEL_THINKING")] * answered
+    events = [
+        event(1, "RunStarted", "MODEL_THINKING"),
+        event(2, "TurnTaken", "WAIT_APPROVAL", calls=[{"tool": "ship", "arguments": '{"parcel":"a"}'}]),
+        event(3, "PermissionsEvaluated", "EXECUTE_TOOL", verdicts=[{"call_id": "t1.c1", "verdict": "allow"}]),
+        *(event(seq, type_, path, call_id="t1.c1") for seq, (type_, path) in enumerate(answers, 4)),
+    ]
+    return store([*events, event(len(events) + 1, "TurnTaken", "FINISHED", turn=2, text="Done.")])
+
+
+@pytest.mark.parametrize(
+    ("found", "seen", "kinds"),
+    [
+        ("", driven_from_outside(), ["outside"]),
+        ("(2) ", driven_from_outside(answered=0), ["outside"]),
+        ("(3) ", driven_from_outside(), ["outside", "outside"]),
+        ("(3) ", driven_from_outside(), ["outside", "write"]),
+        ("(7) ", driven_from_outside(answered=0), []),
+        ("(7) ", driven_from_outside(answered=2), ["outside"]),
+        ("(9) ", driven_from_outside(), ["write"]),
+        ("(9) ", StoreSeen(), ["outside"]),
+    ],
+)
+def test_what_is_done_outside_is_done_once_and_answered(found: str, seen: StoreSeen, kinds: list[str]) -> None:
+    all_found = check(seen, [Line("start", "r/t1.c1", kind) for kind in kinds], final=True)
+
+    assert any(each.startswith(found) for each in all_found) if found else all_found == []
+
+
 def test_a_line_that_was_cut_off_never_counted(tmp_path: Path) -> None:
     Ledger(tmp_path / "ledger").write("start", "a", kind="read", turn=1)
     with (tmp_path / "ledger").open("a") as file:
@@ -123,7 +240,7 @@ def test_a_digest_does_not_depend_on_how_the_arguments_are_written() -> None:
     assert digest_of({"b": 1, "a": "ä"}) == digest_of({"a": "ä", "b": 1})
 
 
-@pytest.mark.parametrize("module", [ledger, _ledger_check, _ledger_store])
+@pytest.mark.parametrize("module", [ledger, _ledger_calls, _ledger_check, _ledger_store])
 def test_the_checker_shares_no_code_with_what_it_checks(module) -> None:
     tree = ast.parse(Path(module.__file__).read_text("utf-8"))
     imported = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]

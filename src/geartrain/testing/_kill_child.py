@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -151,11 +151,13 @@ class Client:
         handle = await self._started(runtime)
         while not (snapshot := await handle.wait_at_rest()).ended:
             self._ledger.write("told", handle.id, id="", seq=snapshot.seq, state=snapshot.state)
-            if not snapshot.waiting:
+            if snapshot.awaits_reply:
+                await self._reply(handle, snapshot.turn_count + 1)
+            elif not snapshot.waiting:
                 return FAILED  # suspended, and nobody can do anything about it
             for call in snapshot.waiting:
                 await self._answer(handle, call)
-        self._ledger.write("told", handle.id, id="", seq=snapshot.seq, state=snapshot.state)
+        self._ledger.write("told", handle.id, id="", seq=snapshot.seq, state=snapshot.state, answer=snapshot.answer)
         return await self._replayed(runtime, snapshot)
 
     async def _started(self, runtime: Runtime) -> RunHandle:
@@ -176,21 +178,53 @@ class Client:
         return await runtime.get(runs[0].id) if runs else None
 
     async def _answer(self, handle: RunHandle, call: OpenCall) -> None:
-        """Approve what waits for approval; settle a doubt by what the ledger says."""
-        fresh = self._order.fault
+        """Approve what waits for approval, do what is to be done outside, settle a doubt by what the ledger says."""
+        by = self._scenario.decided_by
         name = f"{call.waits_for}.{call.call_id}.{call.since:.6f}"
-        event_id = self._fresh(name) if fresh else name
+
+        async def acted(event_id: str) -> int:
+            match call.waits_for:
+                case "approval":
+                    digest = call.arguments_digest
+                    return await handle.approve(call.call_id, by=by, arguments_digest=digest, event_id=event_id)
+                case "answer":
+                    self._do_outside(call)
+                    return await handle.answer_call(call.call_id, "it was done", by=by, event_id=event_id)
+                case _:
+                    return await self._settled(handle, call, event_id)
+
+        await self._act(handle, name, acted)
+
+    async def _reply(self, handle: RunHandle, turn: int) -> None:
+        """Take the model's turn as the scenario says."""
+        entry, by = self._scenario.replies[turn - 1], self._scenario.decided_by
+        text, calls = (entry, ()) if isinstance(entry, str) else ("", entry)
+
+        async def acted(event_id: str) -> int:
+            return await handle.reply(text, by=by, calls=calls, turn=turn, event_id=event_id)
+
+        await self._act(handle, f"reply.{turn}", acted)
+
+    async def _act(self, handle: RunHandle, name: str, act: Callable[[str], Awaitable[int]]) -> None:
+        event_id = self._fresh(name) if self._order.fault else name
         try:
-            if call.waits_for == "approval":
-                seq = await handle.approve(call.call_id, by=self._scenario.decided_by, event_id=event_id)
-            else:
-                seq = await self._settled(handle, call, event_id)
+            seq = await act(event_id)
         except EventRefused:
             return  # somebody was faster: the process that was killed before it was told
         except (StoreFailed, CommitUnknown) as error:
             await self._not_stored(handle.id, event_id, error)
             return
         self._ledger.write("told", handle.id, id=event_id, seq=seq)
+
+    def _do_outside(self, call: OpenCall) -> None:
+        """Do what a call of an external tool asks for, unless it was done and nobody was told that this is known."""
+        told = any(
+            line.what == "told" and line.more.get("id", "").startswith(f"answer.{call.call_id}.")
+            for line in self._ledger.lines()
+        )
+        if told or not self._ledger.has("start", call.id):
+            with self._ledger.effect(call.id, "outside", json.loads(call.arguments)):
+                pass
 
     async def _settled(self, handle: RunHandle, call: OpenCall, event_id: str) -> int:
         by = self._scenario.decided_by

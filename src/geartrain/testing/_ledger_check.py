@@ -3,22 +3,37 @@
 Each check returns sentences about what is wrong, each with the number of its check in front:
 
 (1) what was acknowledged is stored, and what was refused is not; (2) an effect that ended has its outcome stored, or
-is in doubt; (3) a write was done at most once under one key; (4) an effect under approval has one earlier, matching
-yes; (5) events are numbered 1..n; (6) a run has one terminal event, and it is the last; (7) a call has one result, and
-the model sees results in call order; (8) epochs never fall; (9) nothing starts before its cause is stored; (10) the
-first thing appended to a run that was left in the middle is that it was taken over; (11) the file is intact, and in
-the end every run has ended or waits for a person.
+is in doubt; (3) a write was done at most once under one key, and no context provider is asked again once what it told
+is stored; (4) an effect under approval has one earlier, matching yes, and nothing is heard or answered that somebody
+was to be asked about first; (5) events are numbered 1..n; (6) a run has one terminal event, and it is the last; (7) a
+call has one result, and the model sees results in call order; (8) epochs never fall; (9) nothing starts before its
+cause is stored; (10) the first thing appended to a run that was left in the middle is that it was taken over; (11) the
+file is intact, and in the end every run has ended or waits for a person.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from geartrain.testing._ledger_calls import (
+    Given,
+    asked_about,
+    context_of,
+    digest,
+    given,
+    handoff_of,
+    judged,
+    replies,
+    requested,
+    results,
+    takeover_of,
+    turn_of,
+    without_a_result,
+)
 from geartrain.testing._ledger_store import ENDS, SeenEvent, StoredRun, StoreSeen
 
 
@@ -53,15 +68,22 @@ class LineLike(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """What a dead process has left: the epoch, and of each run in the middle of something its last number."""
+    """What a dead process has left: the epoch, and of each run in the middle of something its last number.
+
+    `stored` is the last number of every run, and `lines` says how long the ledger was.
+    """
 
     epoch: int
     live: dict[str, int]
+    stored: dict[str, int] = field(default_factory=dict)
+    lines: int = 0
 
     @classmethod
-    def of(cls, store: StoreSeen) -> Death:
-        """Return what is to be remembered of *store* as the process left it."""
-        return cls(store.epoch, {run.run_id: run.last_seq for run in store.runs.values() if run.live})
+    def of(cls, store: StoreSeen, lines: int = 0) -> Death:
+        """Return what is to be remembered of *store* and of a ledger of *lines* as the process left them."""
+        runs = store.runs.values()
+        live = {run.run_id: run.last_seq for run in runs if run.live}
+        return cls(store.epoch, live, {run.run_id: run.last_seq for run in runs}, lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +126,15 @@ def acknowledged_is_stored(evidence: Evidence) -> Iterator[str]:
 def ended_has_an_outcome(evidence: Evidence) -> Iterator[str]:
     """Look for writes that were done and have neither a result nor a doubt in the end."""
     for line in evidence.lines:
-        if line.what != "start" or line.kind not in ("write", "once"):
+        if line.what != "start" or line.kind not in ("write", "once", "outside"):
             continue
         run, call = _of_key(evidence.store, line.key)
         if run is None:
             continue  # (9) says so
+        if line.kind == "outside":
+            if call not in results(run):
+                yield f"{line.key} was done outside and has no result"
+            continue
         rest = _after(run, "ToolStarted", call)
         outcome = next((event for event in rest if _is_outcome(event, call)), None)
         if outcome is None:
@@ -125,7 +151,8 @@ def _is_outcome(event: SeenEvent, call: str) -> bool:
 
 def written_once(evidence: Evidence) -> Iterator[str]:
     """Look for writes that were done twice under one key, though only an idempotent one may be."""
-    starts = Counter(line.key for line in evidence.lines if line.what == "start" and line.kind == "write")
+    kinds = ("write", "outside")
+    starts = Counter(line.key for line in evidence.lines if line.what == "start" and line.kind in kinds)
     for key, count in starts.items():
         if count > 1:
             yield f"the write {key} was done {count} times"
@@ -146,27 +173,70 @@ def _started_again(run: StoredRun, repeatable: set[str]) -> Iterator[str]:
             open_starts.discard(call)
 
 
+def told_once(evidence: Evidence) -> Iterator[str]:
+    """Look for context providers that were asked although what they had told was stored."""
+    heard: set[str] = set()
+    for place, line in enumerate(evidence.lines):
+        run, turn = _of_key(evidence.store, line.key)[0], line.more.get("turn", 0)
+        if run is None or line.what != "start":
+            continue
+        if line.kind == "model":
+            heard.update(f"{run.run_id} {before}" for before in range(turn))
+        elif line.kind == "provider":
+            told = context_of(run, turn)
+            lasts = [death.stored.get(run.run_id, 0) for death in evidence.deaths if death.lines <= place]
+            if told is not None and told.seq <= max(lasts, default=0):
+                yield f"{line.key} was asked again, though event {told.seq} has what it told"
+            elif f"{run.run_id} {turn}" in heard:
+                yield f"{line.key} was asked again after the model had heard it"
+
+
 def approved_before(evidence: Evidence) -> Iterator[str]:
     """Look for effects that a person had to allow and that were done without, or with another yes."""
+    for run in evidence.store.runs.values():
+        for event in run.of_type("ToolStarted"):
+            yield from _unapproved(
+                given(run, event.body["call_id"], event.seq), f"the start {event.seq} of {run.run_id}"
+            )
     for line in evidence.lines:
-        run, call = _of_key(evidence.store, line.key)
-        if line.what != "start" or run is None or not _was_asked(run, call):
+        of_run, call = _of_key(evidence.store, line.key)
+        if line.what != "start" or line.kind in ("model", "provider") or of_run is None:
             continue
-        decisions = [e for e in run.of_type("ApprovalDecided") if e.body["call_id"] == call]
-        if len(decisions) != 1 or not decisions[0].body["approved"]:
-            yield f"{line.key} was done under {len(decisions)} decisions, not one yes"
-            continue
-        started = next((e.seq for e in run.of_type("ToolStarted") if e.body["call_id"] == call), 0)
-        if 0 < started < decisions[0].seq:
-            yield f"{line.key} was started by {started}, before the yes of {decisions[0].seq}"
-        arguments = decisions[0].body.get("arguments") or _requested(run).get(call, {}).get("arguments", "{}")
-        if line.digest and line.digest != _digest(json.loads(arguments)):
-            yield f"{line.key} was done with other arguments than were approved"
+        now = given(of_run, call)
+        yield from _unapproved(now, line.key)
+        if (now.asked or now.changed) and line.digest and line.digest != digest(json.loads(now.arguments)):
+            yield f"{line.key} was done with other arguments than were {'approved' if now.asked else 'allowed'}"
 
 
-def _was_asked(run: StoredRun, call: str) -> bool:
-    verdicts = [verdict for e in run.of_type("PermissionsEvaluated") for verdict in e.body["verdicts"]]
-    return any(verdict["call_id"] == call and verdict["verdict"] == "ask" for verdict in verdicts)
+def _unapproved(call: Given, what: str) -> Iterator[str]:
+    if call.asked and not call.approved:
+        counts = [len(each) for each in call.decisions]
+        yield f"{what} was done under {counts} decisions about one version after the other, not under one yes"
+
+
+def judged_before(evidence: Evidence) -> Iterator[str]:
+    """Look for texts that somebody had to let through and that were heard, or answered with, all the same."""
+    for line in evidence.lines:
+        run, _ = _of_key(evidence.store, line.key)
+        if run is None or line.what != "start" or line.kind != "model":
+            continue
+        for call in asked_about(run):
+            expired = any(event.body["call_id"] == call for event in run.of_type("ApprovalExpired"))
+            if call.startswith(f"t{line.more.get('turn', 1)}.i") and not given(run, call).decisions[-1] and not expired:
+                yield f"{line.key} was begun before anybody decided about {call}"
+    for run in evidence.store.runs.values():
+        answer = f"t{max((turn for turn, _ in replies(run)), default=0)}.answer"
+        if run.state != "FINISHED" or answer not in judged(run):
+            continue
+        now = given(run, answer)
+        yield from _unapproved(now, f"the end of {run.run_id} with {answer}")
+        yield from _told_another(evidence, run, json.loads(now.arguments).get("text"))
+
+
+def _told_another(evidence: Evidence, run: StoredRun, text: str | None) -> Iterator[str]:
+    for line in evidence.lines:
+        if line.what == "told" and line.key == run.run_id and line.more.get("answer") not in (None, text):
+            yield f"{run.run_id} finished with {line.more['answer']!r}, though {text!r} was let through"
 
 
 def numbered_without_gaps(evidence: Evidence) -> Iterator[str]:
@@ -198,12 +268,15 @@ def ends_once_and_last(evidence: Evidence) -> Iterator[str]:
 def one_result_in_order(evidence: Evidence) -> Iterator[str]:
     """Look for calls with no result or several, and for results that the model saw in another order."""
     for run in evidence.store.runs.values():
-        results = Counter(e.body["call_id"] for e in run.events if _is_result(e))
-        for call, count in results.items():
+        found = Counter(results(run))
+        for call, count in found.items():
             if count > 1:
                 yield f"call {call} of {run.run_id} has {count} results"
+        for event in run.of_type("HandedOff"):
+            if not handoff_of(run, event):
+                yield f"{run.run_id} was handed over by {event.seq}, and no call asked for it"
         if run.state == "FINISHED":
-            missing = [call for call in _requested(run) if not results[call] and not _was_invalid(run, call)]
+            missing = [call for call in requested(run) if not found[call] and call not in without_a_result(run)]
             if missing:
                 yield f"calls {missing} of {run.run_id} have no result"
     for line in evidence.lines:
@@ -211,23 +284,6 @@ def one_result_in_order(evidence: Evidence) -> Iterator[str]:
             for asked, answered in line.more.get("seen", ()):
                 if asked != answered:
                     yield f"{line.key} was shown results of {answered} for calls {asked}"
-
-
-def _is_result(event: SeenEvent) -> bool:
-    body = event.body
-    match event.type:
-        case "ToolFinished":
-            return body.get("verdict", "") != "not_done" and body["status"] not in ("in_doubt",)
-        case "CallSettled":
-            return bool(body.get("done")) or body.get("not_done") == "skip"
-        case "CallAnswered" | "SubAgentEnded":
-            return True
-    return False
-
-
-def _was_invalid(run: StoredRun, call: str) -> bool:
-    verdicts = [verdict for e in run.of_type("PermissionsEvaluated") for verdict in e.body["verdicts"]]
-    return any(verdict["call_id"] == call and verdict["verdict"] in ("invalid", "deny") for verdict in verdicts)
 
 
 def epochs_never_fall(evidence: Evidence) -> Iterator[str]:
@@ -239,7 +295,7 @@ def epochs_never_fall(evidence: Evidence) -> Iterator[str]:
 
 def caused_before(evidence: Evidence) -> Iterator[str]:
     """Look for effects that were begun before what asks for them was stored."""
-    for line in evidence.lines:
+    for place, line in enumerate(evidence.lines):
         if line.what != "start":
             continue
         run, call = _of_key(evidence.store, line.key)
@@ -247,9 +303,12 @@ def caused_before(evidence: Evidence) -> Iterator[str]:
             yield f"{line.key} was begun before its run was stored"
         elif line.kind == "model":
             yield from _model_caused(run, line)
-        elif call not in _requested(run):
+            yield from _context_caused(run, line, evidence.lines[:place])
+        elif line.kind == "provider":
+            yield from _provider_caused(run, line)
+        elif call not in requested(run):
             yield f"{line.key} was begun before the model's reply was stored"
-        elif not any(call == v["call_id"] for e in run.of_type("PermissionsEvaluated") for v in e.body["verdicts"]):
+        elif call not in judged(run):
             yield f"{line.key} was begun before the policy's verdict was stored"
         elif line.kind in ("write", "once") and not _after(run, "ToolStarted", call, with_it=True):
             yield f"the write {line.key} was begun before its start was stored"
@@ -257,11 +316,29 @@ def caused_before(evidence: Evidence) -> Iterator[str]:
 
 def _model_caused(run: StoredRun, line: LineLike) -> Iterator[str]:
     turn = line.more.get("turn", 1)
-    replied = max((event.body["turn"] for event in run.of_type("ModelReplied")), default=0)
+    replied = max((turn for turn, _ in replies(run)), default=0)
     if turn > replied + 1:
         yield f"{line.key} was begun when the reply of turn {replied} was the last one stored"
-    results = {event.body["call_id"] for event in run.events if _is_result(event)}
-    early = [c for c in _requested(run) if _turn_of(c) < turn and c not in results and not _was_invalid(run, c)]
+    yield from _results_before(run, line, turn)
+
+
+def _context_caused(run: StoredRun, line: LineLike, before: Sequence[LineLike]) -> Iterator[str]:
+    own = [each for each in before if each.kind == "provider" and each.key.rpartition("/")[0] == run.run_id]
+    for turn in sorted({each.more.get("turn", 0) for each in own}):
+        if turn < line.more.get("turn", 1) and context_of(run, turn) is None:
+            yield f"{line.key} was begun before what providers told after turn {turn} was stored"
+
+
+def _provider_caused(run: StoredRun, line: LineLike) -> Iterator[str]:
+    turn = line.more.get("turn", 0)
+    if takeover_of(run, turn) is None:
+        yield f"{line.key} was asked before the handoff of turn {turn} was stored"
+    yield from _results_before(run, line, turn + 1)
+
+
+def _results_before(run: StoredRun, line: LineLike, turn: int) -> Iterator[str]:
+    done = {*results(run), *without_a_result(run)}
+    early = [call for call in requested(run) if turn_of(call) < turn and call not in done]
     if early:
         yield f"{line.key} was begun before the results of {early} were stored"
 
@@ -297,7 +374,9 @@ Look = Callable[[Evidence], Iterator[str]]
 ALWAYS: tuple[tuple[int, Look], ...] = (
     (1, acknowledged_is_stored),
     (3, written_once),
+    (3, told_once),
     (4, approved_before),
+    (4, judged_before),
     (5, numbered_without_gaps),
     (6, ends_once_and_last),
     (7, one_result_in_order),
@@ -318,21 +397,3 @@ def _after(run: StoredRun, type_: str, call: str, *, with_it: bool = False) -> l
     """Return the events after the last of that type about *call*; none if there is none."""
     seqs = [event.seq for event in run.of_type(type_) if event.body.get("call_id") == call]
     return [event for event in run.events if event.seq > seqs[-1] - with_it] if seqs else []
-
-
-def _requested(run: StoredRun) -> dict[str, dict[str, Any]]:
-    """Return the calls that the model asked for, by id: `t` and the turn, `c` and the place in its reply."""
-    return {
-        f"t{event.body['turn']}.c{place}": call
-        for event in run.of_type("ModelReplied")
-        for place, call in enumerate(event.body.get("calls", ()), 1)
-    }
-
-
-def _turn_of(call: str) -> int:
-    return int(call[1:].partition(".")[0])
-
-
-def _digest(arguments: Any) -> str:
-    text = json.dumps(arguments, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -152,7 +152,7 @@ def play(server: ForkServer, point: Point, folder: Path) -> Played:
             played.wrong.append(f"(12) the run did not come to an end within {order.patience_seconds:g} s")
         elif end not in (_KILLED, OUT_OF_PATIENCE) and not (end == GAVE_UP and order.fault):
             played.wrong.append(f"(14) the process ended with {end}")
-        played.deaths.append(Death.of(store))
+        played.deaths.append(Death.of(store, len(read_ledger(folder / LEDGER))))
     if not over and not played.wrong:
         played.wrong.append("(12) the run did not come to an end")
     return Played(

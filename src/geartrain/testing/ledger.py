@@ -28,7 +28,8 @@ class Line:
 
     `what` is `start` or `end` (an effect, by its key), `told` (a client was told that something is stored), `failed`
     (a client was told that it is not) or `unknown`. `kind` of an effect is `write`, `once` (a write that may be
-    repeated under its key), `read` or `model`.
+    repeated under its key), `outside` (what somebody outside does for an external tool), `read`, `model` or `provider`
+    (a context provider that is asked).
     """
 
     what: str
