@@ -9,7 +9,7 @@ import msgspec
 
 from geartrain.cli._text import counted, one_line, shown_arguments
 from geartrain.cli._timeline import local_time
-from geartrain.machine import Message, Run, shortening_of
+from geartrain.machine import Hold, Message, Run, shortening_of
 from geartrain.runtime import Frame
 
 _WIDE: Final = 160
@@ -117,7 +117,12 @@ def _changes(before: Run, after: Run) -> Iterator[str]:
     for name in after.__struct_fields__:
         if name in _TOLD or (old := getattr(before, name)) == (new := getattr(after, name)):
             continue
-        yield one_line(f"{name}: {_short(old)} → {_short(new)}", _WIDE)
+        if isinstance(new, tuple):
+            # One line each: both whole would be cut before they differ.
+            yield from (one_line(f"{name} - {_short(each)}", _WIDE) for each in old if each not in new)
+            yield from (one_line(f"{name} + {_short(each)}", _WIDE) for each in new if each not in old)
+        else:
+            yield one_line(f"{name}: {_short(old)} → {_short(new)}", _WIDE)
     known = {call.id: call for call in before.calls}
     for call in after.calls:
         earlier = known.get(call.id)
@@ -144,7 +149,9 @@ def _shared(before: Sequence[Message], after: Sequence[Message]) -> int:
 def _short(value: Any) -> str:
     if isinstance(value, str):
         return one_line(value, 60) or "nothing"
-    return one_line(msgspec.json.encode(value).decode(), 60)
+    if isinstance(value, Hold):
+        return str(value)
+    return one_line(msgspec.json.encode(value).decode(), 100)
 
 
 def _message(message: Message) -> str:
