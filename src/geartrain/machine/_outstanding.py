@@ -165,12 +165,13 @@ def _alarms(run: Run, spec: AgentSpec) -> Iterator[tuple[float, str, str]]:
         return
     if run.deadline is not None:
         yield run.deadline, "deadline", ""
+    outside = run.state is RunState.MODEL_THINKING and spec.model == EXTERNAL
     for call in run.calls:
+        outside = outside or call.external
         if call.status is ASKED and call.expires_at is not None:
             yield call.expires_at, "approval", call.id
-    person = min((time for call in run.calls if (time := person_waits_until(call)) is not None), default=None)
-    if person is not None:
-        yield person, "expired", ""
+        elif (person := person_waits_until(call)) is not None:
+            yield person, "expired", ""
     if run.resume_at is not None:
         yield run.resume_at, "back_off", ""
     if run.state is RunState.SUSPENDED:
@@ -179,7 +180,7 @@ def _alarms(run: Run, spec: AgentSpec) -> Iterator[tuple[float, str, str]]:
     counted = not (run.wrapping_up or run.answering or run.held_by(HoldKind.BUDGET) or in_inactive_wait(run, spec))
     if not isinstance(limit, Unlimited) and counted:
         yield run.updated_at + max(0.0, limit - run.active_seconds), "active_seconds", ""
-    overdue = _external_until(run, spec)
+    overdue = _external_until(run, spec) if outside else None
     if overdue is not None:
         yield overdue, "dwell", ""
 

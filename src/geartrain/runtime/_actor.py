@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -69,7 +69,7 @@ _NOTHING: Final[Mapping[str, bytes]] = {}
 class Delivery:
     """An event on its way into a run, and where its fate is told."""
 
-    __slots__ = ("artifacts", "event", "inbox", "outside", "reply", "specs")
+    __slots__ = ("artifacts", "event", "inbox", "outside", "reply", "settled", "specs")
 
     def __init__(
         self,
@@ -80,6 +80,7 @@ class Delivery:
         artifacts: Mapping[str, bytes] = _NOTHING,
         specs: FoundSpecs | None = None,
         inbox: int | None = None,
+        settled: Callable[[], object] | None = None,
     ) -> None:
         self.event = event
         self.outside = outside
@@ -87,14 +88,20 @@ class Delivery:
         self.artifacts = artifacts
         self.specs = specs
         self.inbox = inbox
+        # Called at once when its fate is known, before anything follows from it: a reply is heard a turn later.
+        self.settled = settled
 
     def accept(self, seq: int) -> None:
         """Tell that the event is stored as number *seq*."""
+        if self.settled is not None:
+            self.settled()
         if self.reply is not None:
             self.reply.answer(seq)
 
     def fail(self, error: Exception) -> None:
         """Tell that the event is not stored."""
+        if self.settled is not None:
+            self.settled()
         if self.reply is not None:
             self.reply.fail(error)
 
@@ -149,9 +156,12 @@ class RunActor:
         *,
         specs: FoundSpecs | None = None,
         reply: Reply[int] | None = None,
+        settled: Callable[[], object] | None = None,
     ) -> None:
-        """Take what an effect of this run brought; *reply* is told when it is stored, or that it is not."""
-        self.cell.put_result(Delivery(event, outside=False, artifacts=artifacts, specs=specs, reply=reply))
+        """Take what an effect of this run brought; *reply* and *settled* are told when it is stored, or is not."""
+        self.cell.put_result(
+            Delivery(event, outside=False, artifacts=artifacts, specs=specs, reply=reply, settled=settled)
+        )
 
     def put_alarm(self, event: Event) -> None:
         """Take an event whose time has come; without room for it, the timer brings it again."""

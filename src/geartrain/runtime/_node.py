@@ -56,8 +56,9 @@ class RunAtWork(Protocol):
         *,
         specs: FoundSpecs | None = ...,
         reply: Reply[int] | None = ...,
+        settled: Callable[[], object] | None = ...,
     ) -> None:
-        """Take what an effect of this run brought; *reply* is told when it is stored, or that it is not."""
+        """Take what an effect of this run brought; *reply* and *settled* are told when it is stored, or is not."""
         ...
 
     def put_alarm(self, event: Event) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from contextvars import Context, ContextVar
 from functools import partial
 from typing import Any, Protocol
 
 from geartrain import faults
-from geartrain.actors import Reply
 from geartrain.machine import Command, Event, RunQuarantined
 from geartrain.runtime._edge import clean_text
 from geartrain.runtime._effects._executor import Executor
@@ -127,15 +125,9 @@ class Effect:
         if actor is None:
             self.node.hub.live(self.run_id, "result_dropped", {"key": self.key, "type": type(event).__name__})
         else:
-            reply: Reply[int] = Reply()
-            reply.when_answered(partial(self._arrived, actor))
-            actor.put_result(event, artifacts or {}, specs=specs, reply=reply)
+            arrived = partial(actor.arriving.discard, self.key)
+            actor.put_result(event, artifacts or {}, specs=specs, settled=arrived)
             actor.arriving.add(self.key)
-
-    def _arrived(self, actor: RunAtWork, answer: asyncio.Future[int]) -> None:
-        actor.arriving.discard(self.key)
-        if not answer.cancelled():
-            answer.exception()  # read: what was refused has been told already
 
     def finished(self, *, reconcile: bool = True) -> None:
         """Leave the registry; if it was stopped, look again whether the run wants it after all."""
