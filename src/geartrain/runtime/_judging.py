@@ -135,7 +135,7 @@ class Case:
         """Take a change; one that means what is there already is none, so that an approval given still counts."""
         try:
             arguments = self._subject.changed(to)
-            same = bool(self._subject.shown(arguments) == self._subject.shown(self._arguments))
+            same = self._same(arguments, self._arguments)
         except BaseException as error:  # noqa: BLE001 - a stranger's objects: anything may happen when they are looked at
             return _Said("ask", error=_problem(f"{judge} wants a change that cannot be made: {error_text(error)}"))
         if same:
@@ -171,12 +171,16 @@ class Case:
             expires_seconds=said.expires_seconds,
         )
 
+    def _same(self, one: str, other: str) -> bool:
+        """Whether both mean the same to those who judge; raises whatever looking at them raises."""
+        return bool(self._subject.shown(one) == self._subject.shown(other))
+
     def _unchanged(self) -> bool:
         """Whether the call has these arguments already, so that an approval given still counts."""
         if self._arguments == self._call.arguments:
             return True
         try:
-            return bool(self._subject.shown(self._arguments) == self._subject.shown(self._call.arguments))
+            return self._same(self._arguments, self._call.arguments)
         except BaseException:  # noqa: BLE001 - a stranger's objects: what cannot be compared is not the same
             return False
 
@@ -345,21 +349,26 @@ def ask_policy(
             pending.refuse(call, f"the tool {call.tool!r} is gone: this agent has it no more")
             continue
         try:
-            tool.decode(proposed_arguments(call))
+            decoded = tool.decode(proposed_arguments(call))
         except ArgumentsInvalid as invalid:
             pending.refuse(call, str(invalid))
             continue
         withdrawn = withdrawn_flags(recorded.get(call.tool), tool)
-        pending.add(Case(call, _tool_subject(call, tool, withdrawn, limits), judges, view, withdrawn))
+        pending.add(Case(call, _tool_subject(call, tool, withdrawn, decoded, limits), judges, view, withdrawn))
     return pending
 
 
-def _tool_subject(call: Call, tool: Tool, withdrawn: tuple[str, ...], limits: Limits) -> Subject:
+def _tool_subject(
+    call: Call, tool: Tool, withdrawn: tuple[str, ...], decoded: dict[str, Any], limits: Limits
+) -> Subject:
+    # Whoever is asked first is asked about the proposed arguments, and gets them as they were just decoded.
+    unread = [decoded]
+
     def shown(arguments: str) -> PolicyCall:
         return PolicyCall(
             id=call.id,
             tool=call.tool,
-            arguments=tool.decode(arguments),
+            arguments=unread.pop() if unread else tool.decode(arguments),
             read_only=call.read_only and "read_only" not in withdrawn,
             idempotent=call.idempotent and "idempotent" not in withdrawn,
         )

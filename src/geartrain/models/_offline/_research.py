@@ -8,7 +8,7 @@ skipped. Few and small results are asked for, because every later turn pays for 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from typing import Final
@@ -264,19 +264,26 @@ def _meetings(now: Situation, terms: list[Term]) -> Planned:
         yield now.search(_fitting(pairs), _HITS_MANY)
 
 
-def _first_reads(now: Situation) -> Planned:
+def _direct_reads(now: Situation) -> Generator[RequestedCall | None, None, bool]:
+    """Plan what the kind of question itself calls for, and return whether nothing else is to be read."""
     question, seen = now.question, now.seen
     if question.aims & {Aim.OVERVIEW, Aim.FILES}:
         yield from _overview_reads(now)
-        return
+        return True
     if question.practice is not None:
         yield from _practice_reads(now, question.practice)
-        return
+        return True
     yield from _precise_reads(now)
     if Aim.SETTINGS in question.aims:
         yield from _value_reads(now)
-        if value_files(question, seen):
-            return
+        return bool(value_files(question, seen))
+    return False
+
+
+def _first_reads(now: Situation) -> Planned:
+    question, seen = now.question, now.seen
+    if (yield from _direct_reads(now)):
+        return
     yield from _seen_paths(now)
     if question.about_file:
         return
@@ -291,17 +298,8 @@ def _first_reads(now: Situation) -> Planned:
 
 def _follow_names(now: Situation) -> Planned:
     question, seen = now.question, now.seen
-    if question.aims & {Aim.OVERVIEW, Aim.FILES}:
-        yield from _overview_reads(now)
+    if (yield from _direct_reads(now)):
         return
-    if question.practice is not None:
-        yield from _practice_reads(now, question.practice)
-        return
-    yield from _precise_reads(now)
-    if Aim.SETTINGS in question.aims:
-        yield from _value_reads(now)
-        if value_files(question, seen):
-            return
     findings = [] if question.about_file else rank(question, seen)
     if Aim.CALLERS not in question.aims:
         for name in _discovered(question, findings):
