@@ -363,7 +363,10 @@ def leave_saving(draft: Draft) -> None:
 
 
 def to_context(draft: Draft) -> None:
-    """Have the context put together by what runs elsewhere, or wait with that while the run is held."""
+    """Have the context put together by what runs elsewhere, or wait with that while the run is held or over a limit."""
+    check_budget(draft)  # a summary may have used it up in this very step
+    if draft.run.ending is not None:
+        return
     if draft.stopped:
         suspend(draft, RunState.PREPARE_CONTEXT)
     else:

@@ -280,6 +280,12 @@ def test_a_live_run_waits_for_something(seed: int) -> None:
             assert _effects(run)
 
 
+def test_a_summary_that_uses_the_budget_up_lets_no_handoff_start() -> None:
+    for _, moved in walk(1_210_641):
+        if _stopped(moved.after) and isinstance(moved.result, Step):
+            assert not any("handoff" in key for key in _effects(moved.after) - _effects(moved.before))
+
+
 @in_many_worlds
 def test_a_run_that_is_stopped_starts_nothing_new(seed: int) -> None:
     """Save `verify`, by which a write that was at work when the run was stopped finishes."""
