@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import inspect
 import os
 import sys
 import traceback
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 import typer
 
+from geartrain.cli._options import AppOption, ByOption, JsonOption, QuietOption, StoreOption
 from geartrain.errors import GeartrainError, UsageError
 
 if TYPE_CHECKING:
@@ -23,6 +25,18 @@ if TYPE_CHECKING:
 
 Command = Callable[..., None]
 _Function = Callable[..., Coroutine[Any, Any, int]]
+
+# What makes the setting of a command that acts on a run that is there; after the options of its own.
+_SETTING: Final = tuple(
+    inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=option)
+    for name, option, default in (
+        ("store", StoreOption, None),
+        ("app", AppOption, None),
+        ("by", ByOption, None),
+        ("json", JsonOption, False),
+        ("quiet", QuietOption, False),
+    )
+)
 
 
 def command(function: _Function) -> Command:
@@ -51,6 +65,25 @@ def reading(function: _Function) -> Command:
             code = 0
         raise typer.Exit(code)
 
+    return run
+
+
+def acting(function: _Function) -> Command:
+    """Return *function*, which acts on a run in a setting, as a command: with the options that make the setting."""
+    own = inspect.signature(function)
+    hints = get_type_hints(function, localns={"Setting": object}, include_extras=True)
+
+    @functools.wraps(function)
+    async def act(_context: typer.Context, **options: Any) -> int:
+        setting = setting_of(**{option.name: options.pop(option.name) for option in _SETTING})
+        return await function(setting, **options)
+
+    run = command(act)
+    options = [each.replace(annotation=hints[each.name]) for each in own.parameters.values() if each.name != "setting"]
+    context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    parameters = (context, *options, *_SETTING)
+    run.__signature__ = own.replace(parameters=parameters, return_annotation=None)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
     return run
 
 

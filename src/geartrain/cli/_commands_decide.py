@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from geartrain.cli._command import command, setting_of
+from geartrain.cli._command import acting
 from geartrain.cli._options import (
-    AppOption,
-    ByOption,
     CallArgument,
-    JsonOption,
-    QuietOption,
     ReasonOption,
     RunArgument,
-    StoreOption,
 )
 from geartrain.errors import InvalidValue
 
+if TYPE_CHECKING:
+    from geartrain.cli._acts import Setting
 
-@command
+
+@acting
 async def approve(
-    context: typer.Context,  # noqa: ARG001
+    setting: Setting,
     *,
     run: RunArgument,
     call: CallArgument = None,
@@ -34,42 +32,30 @@ async def approve(
         bool, typer.Option("--remember", help="Also the same tool with the same arguments, for the rest of the run.")
     ] = False,
     reason: ReasonOption = "",
-    store: StoreOption = None,
-    app: AppOption = None,
-    by: ByOption = None,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> int:
     """Approve a call that waits for it, and go on with the run."""
     from geartrain.cli import _acts  # noqa: PLC0415
 
-    setting = setting_of(store=store, app=app, by=by, json=json, quiet=quiet)
     return await _acts.decide(setting, run, call, approved=True, reason=reason, arguments=arguments, remember=remember)
 
 
-@command
+@acting
 async def deny(
-    context: typer.Context,  # noqa: ARG001
+    setting: Setting,
     *,
     run: RunArgument,
     call: CallArgument = None,
     reason: ReasonOption = "",
-    store: StoreOption = None,
-    app: AppOption = None,
-    by: ByOption = None,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> int:
     """Deny a call that waits for approval: the run ends, or goes on without it, as its agent says."""
     from geartrain.cli import _acts  # noqa: PLC0415
 
-    setting = setting_of(store=store, app=app, by=by, json=json, quiet=quiet)
     return await _acts.decide(setting, run, call, approved=False, reason=reason)
 
 
-@command
+@acting
 async def settle(
-    context: typer.Context,  # noqa: ARG001
+    setting: Setting,
     *,
     run: RunArgument,
     call: CallArgument = None,
@@ -79,11 +65,6 @@ async def settle(
     ] = None,
     run_it: Annotated[bool, typer.Option("--run", help="It was not done: run it.")] = False,
     skip: Annotated[bool, typer.Option("--skip", help="It was not done: go on without it.")] = False,
-    store: StoreOption = None,
-    app: AppOption = None,
-    by: ByOption = None,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> int:
     """Settle a doubt: say whether a write whose result was lost was done, and go on with the run."""
     from geartrain.cli import _acts  # noqa: PLC0415
@@ -92,7 +73,6 @@ async def settle(
         raise InvalidValue("settle", "given one of --done, --run and --skip", _given(done=done, run=run_it, skip=skip))
     if text is not None and not done:
         raise InvalidValue("--text", "given with --done only", text)
-    setting = setting_of(store=store, app=app, by=by, json=json, quiet=quiet)
     return await _acts.settle(
         setting, run, call, done=done, not_done="run" if run_it else "skip" if skip else "", text=text or ""
     )
@@ -102,18 +82,13 @@ def _given(**flags: bool) -> str:
     return " ".join(f"--{name}" for name, value in flags.items() if value) or "none"
 
 
-@command
+@acting
 async def send(
-    context: typer.Context,  # noqa: ARG001
+    setting: Setting,
     *,
     run: RunArgument,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="What to say.", show_default=False)],
     pinned: Annotated[bool, typer.Option("--pinned", help="It stays in the context, however long the run is.")] = False,
-    store: StoreOption = None,
-    app: AppOption = None,
-    by: ByOption = None,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> int:
     """Say something to a run: it answers what was asked, or is heard at the next model call.
 
@@ -122,4 +97,4 @@ async def send(
     """
     from geartrain.cli import _acts  # noqa: PLC0415
 
-    return await _acts.send(setting_of(store=store, app=app, by=by, json=json, quiet=quiet), run, text, pinned=pinned)
+    return await _acts.send(setting, run, text, pinned=pinned)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from geartrain.cli._command import command, reading, setting_of
-from geartrain.cli._options import AppOption, ByOption, JsonOption, QuietOption, RunArgument, StoreOption
+from geartrain.cli._command import acting, reading, setting_of
+from geartrain.cli._options import AppOption, JsonOption, RunArgument, StoreOption
 from geartrain.errors import InvalidValue
 
+if TYPE_CHECKING:
+    from geartrain.cli._acts import Setting
 
-@command
+
+@acting
 async def reply(
-    context: typer.Context,  # noqa: ARG001
+    setting: Setting,
     *,
     run: RunArgument,
     text: Annotated[
@@ -32,23 +35,16 @@ async def reply(
         int | None,
         typer.Option("--turn", metavar="N", min=1, help="Only if it is this turn that is awaited.", show_default=False),
     ] = None,
-    store: StoreOption = None,
-    app: AppOption = None,
-    by: ByOption = None,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> int:
     """Take the model's turn: with an answer, with calls, or with both; then go on with the run."""
     from geartrain.cli import _outside  # noqa: PLC0415
 
-    return await _outside.reply(
-        setting_of(store=store, app=app, by=by, json=json, quiet=quiet), run, text, tuple(call or ()), turn
-    )
+    return await _outside.reply(setting, run, text, tuple(call or ()), turn)
 
 
-@command
+@acting
 async def answer(
-    context: typer.Context,  # noqa: ARG001
+    setting: Setting,
     *,
     run: RunArgument,
     words: Annotated[
@@ -60,11 +56,6 @@ async def answer(
         ),
     ],
     status: Annotated[str, typer.Option("--status", metavar="ok|error", help="How the call went.")] = "ok",
-    store: StoreOption = None,
-    app: AppOption = None,
-    by: ByOption = None,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> int:
     """Answer a call in its tool's place, and go on with the run."""
     from geartrain.cli import _outside  # noqa: PLC0415
@@ -72,7 +63,6 @@ async def answer(
     if len(words) > 2:
         raise InvalidValue("[CALL] TEXT", "at most a call and one text (quote it)", " ".join(words))
     call_id = words[0] if len(words) == 2 else None
-    setting = setting_of(store=store, app=app, by=by, json=json, quiet=quiet)
     return await _outside.answer(setting, run, call_id, words[-1], status)
 
 

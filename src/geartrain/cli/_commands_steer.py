@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from geartrain.cli._command import command, setting_of
-from geartrain.cli._options import AppOption, ByOption, JsonOption, QuietOption, ReasonOption, RunArgument, StoreOption
+from geartrain.cli._command import acting
+from geartrain.cli._options import ReasonOption, RunArgument
+
+if TYPE_CHECKING:
+    from geartrain.cli._acts import Setting
 
 
-@command
+@acting
 async def pause(
-    context: typer.Context,  # noqa: ARG001
+    setting: Setting,
     *,
     run: RunArgument,
     reason: ReasonOption = "",
-    store: StoreOption = None,
-    app: AppOption = None,
-    by: ByOption = None,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> int:
     """Pause a run that nobody drives: nothing of it starts until it is resumed.
 
@@ -29,12 +27,12 @@ async def pause(
     """
     from geartrain.cli import _acts  # noqa: PLC0415
 
-    return await _acts.pause(setting_of(store=store, app=app, by=by, json=json, quiet=quiet), run, reason)
+    return await _acts.pause(setting, run, reason)
 
 
-@command
+@acting
 async def resume(
-    context: typer.Context,  # noqa: ARG001
+    setting: Setting,
     *,
     run: RunArgument,
     max_turns: Annotated[
@@ -48,31 +46,21 @@ async def resume(
         float | None,
         typer.Option("--max-seconds", metavar="S", help="A new limit of active seconds.", show_default=False),
     ] = None,
-    store: StoreOption = None,
-    app: AppOption = None,
-    by: ByOption = None,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> int:
     """Go on with a run that was stopped in the middle, paused, or is out of budget (with a new one)."""
     from geartrain.cli import _acts  # noqa: PLC0415
 
     limits = {"max_turns": max_turns, "max_tokens": max_tokens, "max_seconds": max_seconds}
     budget = {name: value for name, value in limits.items() if value is not None}
-    return await _acts.resume(setting_of(store=store, app=app, by=by, json=json, quiet=quiet), run, budget)
+    return await _acts.resume(setting, run, budget)
 
 
-@command
+@acting
 async def cancel(
-    context: typer.Context,  # noqa: ARG001
+    setting: Setting,
     *,
     run: RunArgument,
     reason: ReasonOption = "",
-    store: StoreOption = None,
-    app: AppOption = None,
-    by: ByOption = None,
-    json: JsonOption = False,
-    quiet: QuietOption = False,
 ) -> int:
     """Cancel a run that nobody drives: nothing starts any more, and it ends.
 
@@ -81,4 +69,4 @@ async def cancel(
     """
     from geartrain.cli import _acts  # noqa: PLC0415
 
-    return await _acts.cancel(setting_of(store=store, app=app, by=by, json=json, quiet=quiet), run, reason)
+    return await _acts.cancel(setting, run, reason)
