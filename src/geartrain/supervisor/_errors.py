@@ -1,0 +1,42 @@
+"""What whoever describes or steers a tree of actors may be told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from geartrain.errors import UsageError
+
+
+class WrongSpec(StrEnum):
+    """What is wrong with a `ChildSpec` or a `Supervisor`; each wrong one has its own."""
+
+    NAME = "the name must be 1 to 100 printable characters without '/'"
+    START_INSTANCE = "an actor lives once: give its class, or a function that makes a new one each time"
+    START_ASYNC = "start must not be async: make the actor at once, and wait in its started()"
+    START_PARAMETERS = "start is called without arguments: bind them, with functools.partial or a lambda"
+    START = "start must be a class or function that makes an actor, or a Supervisor"
+    RESTART = "restart must be 'permanent', 'transient' or 'temporary'"
+    SHUTDOWN = "shutdown_seconds must be a number of seconds above 0, 'brutal', UNLIMITED, or None for the default"
+    CAPACITY = "capacity must be a whole number, at least 1"
+    OVERFLOW = "overflow must be 'wait', 'refuse' or 'drop_oldest'"
+    SUPERVISOR_MAILBOX = "a Supervisor takes no messages: give it neither capacity nor overflow"
+    CHILDREN = "children must be a sequence of ChildSpec"
+    NAME_TAKEN = "two children of one supervisor must not have one name"
+    STRATEGY = "strategy must be 'one_for_one', 'one_for_all' or 'rest_for_one'"
+    LIMIT = "limit must be a RestartLimit"
+    BACKOFF = "backoff must be a Backoff"
+    DEPTH = "supervisors nest at most 16 deep"
+
+
+@dataclass(eq=False)
+class SpecRefused(UsageError):
+    """A child or a supervisor cannot be as it was described; *why* says what is wrong. Nothing was started."""
+
+    name: str
+    why: WrongSpec
+    found: Any
+
+    def __str__(self) -> str:
+        return f"child {self.name!r}: {self.why.value}; got {self.found!r}"
