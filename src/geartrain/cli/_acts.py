@@ -13,7 +13,17 @@ from geartrain.cli._agents import Cast, cast_of, home_of
 from geartrain.cli._approver import Approver
 from geartrain.cli._drive import Driven, Job, cut_off, drive
 from geartrain.cli._errors import CallNotChosen, CallNotWaiting, OptionInvalid, RunHasEnded
-from geartrain.cli._outcome import SUSPENDED, Way, command_line, exit_code, next_steps, reasons, summary, waits_of
+from geartrain.cli._outcome import (
+    SUSPENDED,
+    Way,
+    advice,
+    command_line,
+    exit_code,
+    next_steps,
+    reasons,
+    summary,
+    waits_of,
+)
 from geartrain.cli._screen import Screen
 from geartrain.cli._stores import Index, Place, find_run, store_to_run_in
 from geartrain.ids import RandomIds
@@ -336,5 +346,7 @@ def _print(setting: Setting, place: Place, snapshot: RunSnapshot) -> None:
     screen.tell(summary(snapshot), "green" if snapshot.state == RunState.FINISHED else "bold")
     for line in reasons(snapshot):
         screen.say(f"geartrain: {line}", "red")
+    for line in advice(snapshot):
+        screen.say(line, "dim")
     for line in next_steps(snapshot, setting.way(place)):
         screen.say(line, "yellow")

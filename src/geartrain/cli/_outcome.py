@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from geartrain.cli._text import counted, one_line, safe
-from geartrain.machine import HoldKind, RunState
+from geartrain.machine import HoldKind, RunState, what_to_do
 from geartrain.runtime import OpenCall, RunSnapshot
 
 FAILED: Final = 1
@@ -64,6 +64,12 @@ def reasons(snapshot: RunSnapshot) -> list[str]:
     if snapshot.set_apart:
         lines.append(f"set apart: {one_line(snapshot.set_apart, 300)}")
     return lines
+
+
+def advice(snapshot: RunSnapshot) -> list[str]:
+    """Return what to do about a run that did not finish; of a code that is not known here, nothing."""
+    todo = what_to_do(snapshot.error["code"]) if snapshot.error is not None else ""
+    return [f"what to do: {todo}"] if todo else []
 
 
 def next_steps(snapshot: RunSnapshot, way: Way) -> list[str]:

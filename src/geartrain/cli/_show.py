@@ -11,7 +11,7 @@ from geartrain.cli._agents import RESEARCHER, cast_of
 from geartrain.cli._differences import differences
 from geartrain.cli._errors import AppUnusable
 from geartrain.cli._given import Given, opened
-from geartrain.cli._outcome import EXIT_CODES, FAILED, Way, command_line, next_steps, reasons, summary, waits_of
+from geartrain.cli._outcome import EXIT_CODES, FAILED, Way, advice, command_line, next_steps, reasons, summary, waits_of
 from geartrain.cli._screen import Screen
 from geartrain.cli._stores import store_to_read
 from geartrain.cli._text import one_line, safe
@@ -136,7 +136,7 @@ async def _print_header(setting: Setting, one: Given, snapshot: RunSnapshot) -> 
         ("labels", ", ".join(f"{key}={value}" for key, value in snapshot.labels.items())),
         ("context", ", ".join(f"{key}={value}" for key, value in snapshot.context.items())),
         ("answer", snapshot.answer or ""),
-        *(("error", reason) for reason in reasons(snapshot)),
+        *(("error", line) for line in [*reasons(snapshot), *advice(snapshot)]),
         ("used", summary(snapshot).split("  ", 2)[2]),
         ("started", shown_time(snapshot.created_at)),
         ("ended" if snapshot.ended else "last event", shown_time(snapshot.updated_at)),

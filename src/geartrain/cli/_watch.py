@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from geartrain.cli._acts import Setting
-from geartrain.cli._outcome import exit_code, next_steps, reasons, summary
+from geartrain.cli._outcome import advice, exit_code, next_steps, reasons, summary
 from geartrain.cli._show import Timeline, left_behind
 from geartrain.cli._stores import Place, find_run
 from geartrain.persistence.sqlite import store_owner
@@ -26,6 +26,8 @@ async def watch(setting: Setting, given: str) -> int:
     setting.screen.tell(summary(end), "bold")
     for line in reasons(end):
         setting.screen.say(f"geartrain: {line}", "red")
+    for line in advice(end):
+        setting.screen.say(line, "dim")
     return exit_code(end)
 
 

@@ -53,6 +53,7 @@ from geartrain.machine._guards import guard_arguments, guard_text
 from geartrain.machine._opening import HANDOFF_PREFIX
 from geartrain.machine._outside import EXTERNAL, awaits_answer, awaits_reply, is_outside, rests, waits_outside
 from geartrain.machine._outstanding import alarms, outstanding, wake_at
+from geartrain.machine._reasons import HOLDS, KIND_OF_CODE, KINDS, REASONS, RESULTS, Meaning, Reason, what_to_do
 from geartrain.machine._run import Call, Run
 from geartrain.machine._shorten import SHORTENED
 from geartrain.machine._shrink import shortening_of
@@ -72,7 +73,6 @@ from geartrain.machine._states import (
     ENDED,
     FAILURES,
     IN_PROGRESS,
-    KIND_OF_CODE,
     CallStatus,
     ErrorKind,
     HoldKind,
@@ -133,10 +133,14 @@ __all__ = [
     "EXTERNAL",
     "FAILURES",
     "HANDOFF_PREFIX",
+    "HOLDS",
     "IN_PROGRESS",
+    "KINDS",
     "KIND_OF_CODE",
     "PUBLIC_EVENTS",
     "READ_ARTIFACT",
+    "REASONS",
+    "RESULTS",
     "ROWS",
     "RULES_VERSION",
     "RUN_VERSION",
@@ -182,6 +186,7 @@ __all__ = [
     "Hold",
     "HoldKind",
     "InputReceived",
+    "Meaning",
     "Measured",
     "Message",
     "ModelFailed",
@@ -191,6 +196,7 @@ __all__ = [
     "PermissionDecision",
     "PermissionsEvaluated",
     "PrepareContext",
+    "Reason",
     "ReasonCode",
     "Refusal",
     "RequestedCall",
@@ -259,4 +265,5 @@ __all__ = [
     "stuck",
     "waits_outside",
     "wake_at",
+    "what_to_do",
 ]

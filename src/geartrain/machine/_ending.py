@@ -11,11 +11,11 @@ from geartrain.limits import UNLIMITED
 from geartrain.machine._context import keep_window, merge_results, say
 from geartrain.machine._draft import Draft
 from geartrain.machine._outside import awaits_answer
+from geartrain.machine._reasons import KIND_OF_CODE
 from geartrain.machine._run import Run
 from geartrain.machine._shorten import brief
 from geartrain.machine._states import (
     ENDED,
-    KIND_OF_CODE,
     CallStatus,
     HoldKind,
     ReasonCode,

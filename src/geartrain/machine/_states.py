@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Final
 
 
@@ -104,7 +102,7 @@ class ErrorKind(StrEnum):
 
 
 class ReasonCode(StrEnum):
-    """Why a run did not finish."""
+    """Why a run did not finish. What each means is in `_reasons`, one row a code."""
 
     CANCELLED_BY_USER = "cancelled_by_user"
     CANCELLED_BY_PARENT = "cancelled_by_parent"
@@ -130,33 +128,3 @@ class ReasonCode(StrEnum):
     TOOL_LOST = "tool_lost"
     SYSTEM_ERROR = "system_error"
     AGENT_GONE = "agent_gone"
-
-
-KIND_OF_CODE: Final[Mapping[ReasonCode, ErrorKind]] = MappingProxyType(
-    {
-        ReasonCode.CANCELLED_BY_USER: ErrorKind.CANCELLED,
-        ReasonCode.CANCELLED_BY_PARENT: ErrorKind.CANCELLED,
-        ReasonCode.CANCELLED_BY_SYSTEM: ErrorKind.CANCELLED,
-        ReasonCode.MAX_TURNS_EXCEEDED: ErrorKind.BUDGET,
-        ReasonCode.TIMEOUT: ErrorKind.BUDGET,
-        ReasonCode.TOO_MANY_TOOL_FAILURES: ErrorKind.BUDGET,
-        ReasonCode.TOKEN_BUDGET_EXCEEDED: ErrorKind.BUDGET,
-        ReasonCode.COST_BUDGET_EXCEEDED: ErrorKind.BUDGET,
-        ReasonCode.TOOL_CALL_BUDGET_EXCEEDED: ErrorKind.BUDGET,
-        ReasonCode.CONDITION_MET: ErrorKind.BUDGET,
-        ReasonCode.DEADLINE_EXCEEDED: ErrorKind.DEADLINE,
-        ReasonCode.TOOL_DENIED: ErrorKind.PERMISSION,
-        ReasonCode.APPROVAL_DENIED: ErrorKind.PERMISSION,
-        ReasonCode.APPROVAL_EXPIRED: ErrorKind.PERMISSION,
-        ReasonCode.INPUT_DENIED: ErrorKind.PERMISSION,
-        ReasonCode.OUTPUT_DENIED: ErrorKind.PERMISSION,
-        ReasonCode.MODEL_FAILED: ErrorKind.MODEL,
-        ReasonCode.UNSUPPORTED_ACTION: ErrorKind.MODEL,
-        ReasonCode.INVALID_OUTPUT: ErrorKind.MODEL,
-        ReasonCode.CONTEXT_FAILED: ErrorKind.CONTEXT,
-        ReasonCode.CONTEXT_TOO_LONG: ErrorKind.CONTEXT,
-        ReasonCode.TOOL_LOST: ErrorKind.TOOL,
-        ReasonCode.SYSTEM_ERROR: ErrorKind.SYSTEM,
-        ReasonCode.AGENT_GONE: ErrorKind.SYSTEM,
-    }
-)

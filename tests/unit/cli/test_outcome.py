@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from geartrain.cli._outcome import Way, command_line, exit_code, next_steps, reasons, summary
-from geartrain.machine import RunState, Usage
+from geartrain.cli._outcome import Way, advice, command_line, exit_code, next_steps, reasons, summary
+from geartrain.machine import REASONS, RunState, Usage
 from geartrain.runtime import OpenCall, RunSnapshot
 
 
@@ -107,3 +107,15 @@ def test_why_a_run_failed_names_code_kind_and_message() -> None:
 
     assert reasons(snapshot(error=error)) == ["timeout (budget): 300 s\\x1b"]
     assert reasons(snapshot(set_apart="row 3 is damaged")) == ["set apart: row 3 is damaged"]
+
+
+@pytest.mark.parametrize("code", REASONS)
+def test_a_run_that_did_not_finish_comes_with_what_to_do_about_it(code: str) -> None:
+    error = {"code": str(code), "kind": "budget", "message": "m"}
+
+    assert advice(snapshot(error=error)) == [f"what to do: {REASONS[code].what_to_do}"]
+
+
+def test_of_a_run_that_finished_or_has_a_code_of_another_version_there_is_nothing_to_say() -> None:
+    assert advice(snapshot()) == []
+    assert advice(snapshot(error={"code": "newer", "kind": "budget", "message": "m"})) == []
