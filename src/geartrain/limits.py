@@ -63,6 +63,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_bytes: int = 64 * 1024
     queued_inputs: int = 100
 
+    # Restarts of one run's actor, and deaths of the process: in a row without progress until a run goes on alone, and
+    # how many it may survive alone.
+    restarts_per_window: int = 3
+    restart_window_seconds: float = 60.0
+    restarts_per_run: int = 20
+    crashes_before_alone: int = 2
+    crashes_alone: int = 2
+
     # Actors
     mailbox_capacity: int = 1_000
     messages_per_turn: int = 64

@@ -26,12 +26,17 @@ from geartrain.machine._values import (
 
 
 class EventBase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True, gc=False):
-    """What every event has."""
+    """What every event has.
+
+    `idle_seconds` is how much of the time since the event before is no active time of the run, because the store could
+    not write.
+    """
 
     id: str
     time: float
     source: str = "runtime"
     by: str = ""
+    idle_seconds: float = 0.0
 
 
 class RunStarted(EventBase, frozen=True, kw_only=True):
@@ -266,27 +271,44 @@ class TimerFired(EventBase, frozen=True, kw_only=True):
 class RunRecovered(EventBase, frozen=True, kw_only=True):
     """The process that moved this run is gone and another one goes on. All that was in progress is lost.
 
-    `clean` after an orderly stop that ended nothing. `attempt` counts the recoveries of this run.
+    `clean` if no process died: it was an orderly stop, which ended nothing, or the same process has read the run again.
+    `reason` names it. `attempt` counts the recoveries of this run. `alone` if what it goes on with may kill its
+    process, so that nothing else which may goes on at the same time.
     """
 
     attempt: int
     clean: bool = False
+    alone: bool = False
+    reason: str = ""
 
 
 class ActorRestarted(EventBase, frozen=True, kw_only=True):
-    """The run's actor crashed and was restarted from the last checkpoint; effects live on."""
+    """The run's actor crashed and was restarted from the last checkpoint; effects live on.
+
+    `restarts` counts the restarts of this run, `aside` is the type of the event in hand, which is tried again at
+    `resume_at`.
+    """
 
     reason: str
     restarts: int
     resume_at: float | None = None
+    aside: str = ""
 
 
 class RunQuarantined(EventBase, frozen=True, kw_only=True):
-    """The run is set apart until a person resumes or cancels it. `aside` is the event that could not be handled."""
+    """The run is set apart until a person resumes or cancels it.
+
+    `aside` is the type of the event that could not be handled, `aside_id` its id and `aside_body` the beginning of it;
+    `traceback` is the end of what was raised, `restarts` how often the run's actor was restarted before.
+    """
 
     reason: str
     code: Literal["system_error", "agent_gone"] = "system_error"
     aside: str = ""
+    aside_id: str = ""
+    aside_body: str = ""
+    traceback: str = ""
+    restarts: int = 0
 
 
 class HandedOff(EventBase, frozen=True, kw_only=True):

@@ -17,10 +17,10 @@ from geartrain.machine._context import (
     replace_by_summary,
     say,
 )
+from geartrain.machine._crashes import forget_crashes
 from geartrain.machine._draft import Draft, Refused
-from geartrain.machine._ending import end, end_if_idle, end_now, error, fail
+from geartrain.machine._ending import end, end_now, error, fail
 from geartrain.machine._events import (
-    ActorRestarted,
     BudgetRaised,
     CancelRequested,
     CompactionFailed,
@@ -35,8 +35,6 @@ from geartrain.machine._events import (
     ModelFailed,
     ModelReplied,
     PauseRequested,
-    RunQuarantined,
-    RunRecovered,
     RunResumed,
     RunStarted,
     TimerFired,
@@ -44,20 +42,17 @@ from geartrain.machine._events import (
 )
 from geartrain.machine._moves import (
     ask_again,
-    ask_policy_again,
     begin_context,
     decide,
     doubt,
     go_on,
     leave_in_doubt,
     leave_saving,
-    lose_progress,
-    rest_held,
     settle_calls,
     suspend,
     to_model,
 )
-from geartrain.machine._outside import EXTERNAL, awaits_reply
+from geartrain.machine._outside import EXTERNAL
 from geartrain.machine._outstanding import call_dwells_until, person_waits_until, waits_until
 from geartrain.machine._run import Call
 from geartrain.machine._shorten import brief, shortened
@@ -237,6 +232,7 @@ def on_resumed(draft: Draft, _event: RunResumed) -> None:
     if not draft.lift(lambda hold: hold.kind in (HoldKind.PAUSED, HoldKind.QUARANTINED)):
         waits = ", ".join(map(str, draft.run.holds))
         raise Refused(f"it waits for {waits}" if waits else "it is not paused")
+    forget_crashes(draft)
     go_on(draft)
 
 
@@ -360,59 +356,3 @@ def _calls_dwelt(draft: Draft) -> bool:
             draft.finish_call(call, CallResult(status=ResultStatus.TIMED_OUT, text=text, size=len(text)))
             draft.set(tool_failures=draft.run.tool_failures + 1)
     return lost
-
-
-def on_recovered(draft: Draft, event: RunRecovered) -> None:
-    """Go on in another process: what was in progress is lost, and charged where it cost."""
-    if event.attempt != draft.run.recoveries + 1:
-        raise Refused(f"recovery {event.attempt} is not the next one", duplicate=event.attempt <= draft.run.recoveries)
-    draft.set(recoveries=event.attempt, evaluations=draft.run.evaluations + 1)
-    outside = awaits_reply(draft.run, draft.spec) and draft.spec.limits.external_seconds is not None
-    if draft.run.state is not RunState.SUSPENDED and not outside:
-        draft.set(entered_at=draft.now)
-    _interrupt(draft)
-
-
-def _interrupt(draft: Draft) -> None:
-    """Count nothing as in progress any more, and find the place to go on from."""
-    lose_progress(draft)
-    ask_policy_again(draft, writes_only=True)
-    run = draft.run
-    if run.ending is not None:
-        end_if_idle(draft)
-        return
-    match run.state:
-        case RunState.MODEL_THINKING:
-            _model_lost(draft)
-        case RunState.COMPACT_OR_SAVE:
-            charge_lost(draft)
-            if draft.stopped:
-                draft.set(compacting=0)
-                suspend(draft, RunState.COMPACT_OR_SAVE)
-        case RunState.PREPARE_CONTEXT if draft.stopped:
-            suspend(draft, RunState.PREPARE_CONTEXT)
-        case RunState.WAIT_APPROVAL | RunState.EXECUTE_TOOL:
-            settle_calls(draft)
-
-
-def _model_lost(draft: Draft) -> None:
-    """Ask the model again; one outside is still thinking, and is asked again only after a hold."""
-    if draft.spec.model != EXTERNAL:
-        ask_again(draft)
-    elif draft.stopped:
-        rest_held(draft)
-    if draft.run.state is RunState.MODEL_THINKING:
-        go_on(draft)
-
-
-def on_actor_restarted(draft: Draft, event: ActorRestarted) -> None:
-    """Count the restart; effects live on and nothing is lost."""
-    draft.set(restarts=event.restarts, resume_at=event.resume_at)
-
-
-def on_quarantined(draft: Draft, event: RunQuarantined) -> None:
-    """Set the run apart until a person decides; what is in progress is given up, save what goes on elsewhere."""
-    if draft.run.held_by(HoldKind.QUARANTINED):
-        raise Refused("it is quarantined already", duplicate=True)
-    draft.hold(HoldKind.QUARANTINED, reason=f"{event.code}: {event.reason}")
-    _interrupt(draft)

@@ -79,6 +79,9 @@ class Run(Value, frozen=True, kw_only=True, omit_defaults=False):
     turn once it has begun. `unheard` as long as the run's own input is not judged; `inputs_judged` counts the inputs
     that were given to guardrails. `shortened` is how the last step shortened the context. `queued_pinned` are the
     positions of pinned inputs in `queued_input`. No summary is asked for before turn `summarise_from`.
+    `restarted_at` are the times of the newest restarts of its actor. `unclean` counts the processes in a row that died
+    while they moved it, without progress in between; `alone` while it goes on alone after that, and `crashes_alone`
+    counts those that died meanwhile.
     """
 
     id: str
@@ -123,7 +126,11 @@ class Run(Value, frozen=True, kw_only=True, omit_defaults=False):
     evaluations: int = 0
     recoveries: int = 0
     restarts: int = 0
+    restarted_at: tuple[float, ...] = ()
     resume_at: float | None = None
+    unclean: int = 0
+    alone: bool = False
+    crashes_alone: int = 0
     created_at: float = 0.0
     started_at: float = 0.0
     updated_at: float = 0.0

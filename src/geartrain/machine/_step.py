@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from geartrain.machine._commands import Command
+from geartrain.machine._crashes import note_progress
 from geartrain.machine._draft import Draft, Refused
 from geartrain.machine._ending import check_budget
 from geartrain.machine._events import ActorRestarted, Event, EventBase, HandedOff, RunRecovered, RunStarted
@@ -61,17 +62,19 @@ def step(run: Run, event: Event, specs: Specs) -> Step | Refusal:
     spec = specs.get(digest)
     if spec is None:
         return _refused(run, event, f"the spec {digest!r} is not known here")
-    if not -math.inf < event.time < math.inf:
-        return _refused(run, event, f"{event.time} is no time")
+    if not -math.inf < event.time < math.inf or not 0.0 <= event.idle_seconds < math.inf:
+        return _refused(run, event, f"{event.time} is no time, or {event.idle_seconds} none that passed")
     now = max(event.time, run.updated_at)
     draft = Draft(run, spec, now, [RunState.CREATED] if run.seq == 0 else [])
     if run.state not in _INACTIVE and not isinstance(event, _NO_TIME) and not in_inactive_wait(run, spec):
-        draft.set(active_seconds=run.active_seconds + (now - run.updated_at))
+        passed = now - run.updated_at - event.idle_seconds
+        draft.set(active_seconds=run.active_seconds + max(0.0, passed))
     try:
         handler(draft, event)
     except Refused as refused:
         return _refused(run, event, refused.reason, duplicate=refused.duplicate)
     _after(draft)
+    note_progress(draft, event)
     path = tuple(draft.path)
     draft.set(seq=run.seq + 1, updated_at=now, path=path, shortened=draft.shortened)
     return Step(draft.run, outstanding(draft.run), path)

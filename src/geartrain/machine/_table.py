@@ -23,6 +23,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from geartrain.machine import _call_handlers as calls
+from geartrain.machine import _crashes as crashes
 from geartrain.machine import _events as events
 from geartrain.machine import _handlers as life
 from geartrain.machine._draft import Draft
@@ -41,9 +42,9 @@ _ALWAYS: Final[dict[type[events.EventBase], Handler]] = {
     events.GraceElapsed: life.on_grace,
     events.BudgetRaised: life.on_budget_raised,
     events.TimerFired: life.on_timer,
-    events.RunRecovered: life.on_recovered,
-    events.ActorRestarted: life.on_actor_restarted,
-    events.RunQuarantined: life.on_quarantined,
+    events.RunRecovered: crashes.on_recovered,
+    events.ActorRestarted: crashes.on_actor_restarted,
+    events.RunQuarantined: crashes.on_quarantined,
 }
 
 # Possible while calls are open: an approval is accepted from when its request is visible, whatever the state.
