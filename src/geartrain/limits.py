@@ -90,6 +90,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     batch_bytes: int = 4 * 1024 * 1024
     observer_records: int = 10_000
     watch_records: int = 1_000
+    # How long the event loop may stand still before it is reported; checked from a thread of its own.
+    loop_stall_seconds: float = 1.0
+    # How often the runs in memory are compared with what is in progress for them.
+    patrol_seconds: float = 30.0
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:

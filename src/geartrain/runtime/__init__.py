@@ -28,6 +28,7 @@ from geartrain.runtime._reading._stepper import Frame, Stepper
 from geartrain.runtime._reading._tail import RunTail
 from geartrain.runtime._rules import Predicate, Rule, Rules, argument_below, argument_equals, argument_matches
 from geartrain.runtime._runtime import Runtime, RuntimeStatistics
+from geartrain.runtime._stall import LoopStall, LoopStatistics
 from geartrain.runtime._travel._errors import ExportUnusable, RedactionRefused
 
 __all__ = [
@@ -45,6 +46,8 @@ __all__ = [
     "Frame",
     "JournalEntry",
     "LiveExecutor",
+    "LoopStall",
+    "LoopStatistics",
     "ObserverStatistics",
     "OpenCall",
     "Policy",

@@ -9,6 +9,7 @@ import asyncio
 import itertools
 import os
 import random
+import time
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 from anyio.abc import TaskGroup
 
 from geartrain.actors import ActorFailure, ActorGroup, CellState
@@ -34,10 +36,11 @@ from geartrain.runtime._log import log, plain_traceback
 from geartrain.runtime._node import Node
 from geartrain.runtime._policy import Policy
 from geartrain.runtime._residents import Residents
+from geartrain.runtime._stall import LoopStall, StallDetector
 from geartrain.runtime._tasks import EffectTasks
 from geartrain.runtime._timer import Timer
 from geartrain.tools import Pool, ThreadPool, loading_in_a_worker
-from geartrain.trace import Observer
+from geartrain.trace import Observer, TraceRecord
 
 # The claim on a store that only one process can have open lasts until it is released.
 _LEASE_SECONDS = 10 * 365 * 86_400.0
@@ -97,6 +100,7 @@ class Host:
         self._node: Node | None = None
         self._residents: Residents | None = None
         self._actors: ActorGroup | None = None
+        self.stall = StallDetector(settings.limits.loop_stall_seconds, self._tell_stall)
         self.closed = False
         self.draining = False
 
@@ -195,6 +199,7 @@ class Host:
                     services.start_soon(node.approvals.hook.serve, journal, self.settings.recover == "all")
                 if self.settings.recover == "all":
                     services.start_soon(residents.recover_all)
+                self.stall.open()
                 ready.set_result(None)
                 await self._stop.wait()
                 await self._shut(node)
@@ -202,7 +207,10 @@ class Host:
                 services.cancel_scope.cancel()
         finally:
             self.closed = node.closing = True
-            await self._let_go(node)
+            try:
+                await self._let_go(node)
+            finally:
+                self.stall.close()
 
     async def _open_journal(self) -> Journal:
         store, settings = self._store, self.settings
@@ -300,6 +308,13 @@ class Host:
             await node.journal.aclose()
         node.tasks.close()
         node.threads.close()
+
+    def _tell_stall(self, event: str, stall: LoopStall) -> None:
+        """Tell the observers; called on the detector's thread, where a clock of the loop could not be read."""
+        if self._node is not None:
+            payload = msgspec.structs.asdict(stall)
+            record = TraceRecord(run_id=payload.pop("run_id"), event=event, ts=time.time(), payload=payload)
+            self._node.hub.tell_observers(record)
 
     def _ownership_lost(self, error: GeartrainError) -> None:
         if not self.closed:

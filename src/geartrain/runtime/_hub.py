@@ -67,14 +67,17 @@ class _ObserverThread:
             self._records.extend(records[:room])
             self._dropped += max(0, len(records) - room)
             self._ready.notify()
-        if self._thread is None:
-            thread = threading.Thread(target=self._work, name="geartrain-observer", daemon=True)
-            try:
-                thread.start()
-            except RuntimeError as error:  # the system's limit of threads: tried again with the next record
-                log.warning("observer_not_started", observer=_name(self._observer), error=str(error))
-            else:
-                self._thread = thread
+            if self._thread is None:
+                self._start()
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._work, name="geartrain-observer", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the system's limit of threads: tried again with the next record
+            log.warning("observer_not_started", observer=_name(self._observer), error=str(error))
+        else:
+            self._thread = thread
 
     def _work(self) -> None:
         while True:
@@ -236,6 +239,11 @@ class Hub:
             self.live(run_id, event, payload)
         elif self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self.live, run_id, event, payload)
+
+    def tell_observers(self, record: TraceRecord) -> None:
+        """Tell the observers alone, at once and from any thread: also while the loop stands still."""
+        for thread in self._threads:
+            thread.put([record])
 
     def _tell(self, run_id: str, records: list[TraceRecord]) -> None:
         for thread in self._threads:

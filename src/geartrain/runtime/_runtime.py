@@ -52,6 +52,7 @@ from geartrain.runtime._reading._runs import (
     timeline,
 )
 from geartrain.runtime._reading._statistics import RunTotals, counted
+from geartrain.runtime._stall import LoopStatistics
 from geartrain.runtime._starting import own_run_id, started_event
 from geartrain.tools import ProcessStatistics, ThreadPool
 from geartrain.trace import Observer, TraceRecord
@@ -60,7 +61,10 @@ from geartrain.trace import Observer, TraceRecord
 
 
 class RuntimeStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """How a runtime is doing, as of the moment of asking; `processes` is None until a tool needs a worker process."""
+    """How a runtime is doing, as of the moment of asking; `processes` is None until a tool needs a worker process.
+
+    `loop` says how often and where the event loop stood still.
+    """
 
     runs_loaded: int
     effects: int
@@ -72,6 +76,7 @@ class RuntimeStatistics(msgspec.Struct, frozen=True, kw_only=True):
     totals: RunTotals
     observers: tuple[ObserverStatistics, ...]
     processes: ProcessStatistics | None = None
+    loop: LoopStatistics = LoopStatistics()
 
 
 class Runtime(AbstractAsyncContextManager["Runtime"]):
@@ -426,4 +431,5 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
             totals=RunTotals.of(store),
             observers=node.hub.statistics(),
             processes=None if node.process_statistics is None else node.process_statistics(),
+            loop=self._host.stall.statistics(),
         )

@@ -19,6 +19,8 @@ from geartrain.tools import error_text
 
 # The run that the code at work belongs to; bound in every effect.
 current_run: ContextVar[str] = ContextVar("geartrain_run_id", default="")
+# The key of its effect.
+current_key: ContextVar[str] = ContextVar("geartrain_effect_key", default="")
 
 
 class Registry(Protocol):
@@ -81,6 +83,7 @@ class Effect:
         """Run *work* as an effect task in a fresh context with the run's id bound."""
         context = Context()
         context.run(current_run.set, self.run_id)
+        context.run(current_key.set, self.key)
         faults.reach("effect.start", f"{self.run_id}/{self.key}")
         self.task = self.node.tasks.start(
             f"{self.run_id}/{self.key}",
