@@ -1,5 +1,6 @@
 """The pure machine: states, events, commands, the run and the step that moves it."""
 
+from geartrain.machine._charging import estimate_tokens
 from geartrain.machine._commands import (
     AnnounceApproval,
     AnnounceEnd,
@@ -11,7 +12,6 @@ from geartrain.machine._commands import (
     RunCall,
     StartSubAgent,
 )
-from geartrain.machine._context import estimate_tokens
 from geartrain.machine._diagram import EDGES, diagram, page
 from geartrain.machine._events import (
     PUBLIC_EVENTS,
@@ -62,6 +62,7 @@ from geartrain.machine._spec import (
     AgentSpec,
     Budget,
     ContextRules,
+    Price,
     StepLimits,
     SubAgentSpec,
     ToolSpec,
@@ -196,6 +197,7 @@ __all__ = [
     "PermissionDecision",
     "PermissionsEvaluated",
     "PrepareContext",
+    "Price",
     "Reason",
     "ReasonCode",
     "Refusal",

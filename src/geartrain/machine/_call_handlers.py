@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from geartrain.ids import digest
-from geartrain.machine._context import charge
+from geartrain.machine._charging import charge_sub_agent
 from geartrain.machine._draft import Draft, Refused
 from geartrain.machine._ending import end_if_idle
 from geartrain.machine._events import (
@@ -85,6 +85,14 @@ def on_permissions(draft: Draft, event: PermissionsEvaluated) -> None:
         if verdict is not None and draft.run.ending is None:
             _apply(draft, _changed(draft, _stricter(draft, call, verdict), verdict), verdict)
     _moved(draft)
+
+
+def ask_instead(draft: Draft, problem: str) -> None:
+    """Have a person decide about the calls that a policy was asked about and never judged; that counts as Ask."""
+    draft.set(evaluations=draft.run.evaluations + 1)
+    for call in draft.run.calls:
+        if call.status in UNDECIDED:
+            _apply(draft, call, Verdict(call_id=call.id, verdict="ask", error=problem))
 
 
 def _stricter(draft: Draft, call: Call, verdict: Verdict) -> Call:
@@ -303,7 +311,7 @@ def on_sub_agent_ended(draft: Draft, event: SubAgentEnded) -> None:
     call = draft.need_call(event.call_id, RUNNING)
     if not call.sub_agent:
         raise Refused(f"call {call.id!r} is no sub-agent's")
-    charge(draft, event.usage, 0)
+    charge_sub_agent(draft, event.usage)
     draft.set(tool_calls=draft.run.tool_calls + max(0, event.tool_calls))
     if event.state is RunState.FINISHED:
         result = CallResult(status=ResultStatus.OK, text=event.text, size=len(event.text))

@@ -7,62 +7,21 @@ Rule 3: what is dropped is counted, never silently lost: the journal has it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Final
 
 from msgspec.structs import replace
 
+from geartrain.machine._charging import estimate_tokens
 from geartrain.machine._draft import Draft
 from geartrain.machine._run import Call
 from geartrain.machine._shorten import shortened
 from geartrain.machine._spec import ContextRules
 from geartrain.machine._states import ResultStatus
 from geartrain.machine._units import READ_ARTIFACT, groups
-from geartrain.machine._values import Artifact, CallResult, Message, ToolCall, Usage
+from geartrain.machine._values import Artifact, CallResult, Message, ToolCall
 
 ARTIFACTS_KEPT: Final = 64
-# Characters of English text in a token, as the providers' own rule of thumb has it.
-CHARACTERS_PER_TOKEN: Final = 4
-# More tokens than any model call uses: a figure above it is no figure, and sums stay far below what JSON holds.
-TOKENS_PLAUSIBLE: Final = 1_000_000_000
-
-
-def estimate_tokens(size: int) -> int:
-    """Return about how many tokens *size* characters are: one for four, at least one."""
-    return max(1, (size + CHARACTERS_PER_TOKEN - 1) // CHARACTERS_PER_TOKEN)
-
-
-def charge(draft: Draft, usage: Usage | None, reply_size: int) -> None:
-    """Add what a model call used; a missing figure is estimated, and no figure ever lowers the count."""
-    if usage is None:
-        usage = Usage(
-            input_tokens=estimate_tokens(draft.run.messages_size),
-            output_tokens=estimate_tokens(reply_size),
-            estimated=True,
-        )
-    elif not _plausible(usage):
-        usage = Usage(
-            input_tokens=min(max(0, usage.input_tokens), TOKENS_PLAUSIBLE),
-            output_tokens=min(max(0, usage.output_tokens), TOKENS_PLAUSIBLE),
-            cost=usage.cost if 0 <= usage.cost < math.inf else 0.0,
-            estimated=True,
-        )
-    draft.set(token_count=draft.run.token_count.plus(usage))
-
-
-def _plausible(usage: Usage) -> bool:
-    return (
-        0 <= usage.input_tokens <= TOKENS_PLAUSIBLE
-        and 0 <= usage.output_tokens <= TOKENS_PLAUSIBLE
-        and 0 <= usage.cost < math.inf
-    )
-
-
-def charge_lost(draft: Draft) -> None:
-    """Charge a model call whose reply nobody will see: its input, estimated."""
-    tokens = estimate_tokens(draft.run.messages_size)
-    draft.set(token_count=draft.run.token_count.plus(Usage(input_tokens=tokens, estimated=True)))
 
 
 def say(draft: Draft, *messages: Message) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from geartrain.machine import _events as events
-from geartrain.machine._context import charge_lost
+from geartrain.machine._charging import charge_lost
 from geartrain.machine._draft import Draft, Refused
 from geartrain.machine._ending import end_if_idle
 from geartrain.machine._events import ActorRestarted, EventBase, RunQuarantined, RunRecovered
@@ -89,7 +89,7 @@ def _interrupt(draft: Draft) -> None:
         case RunState.MODEL_THINKING:
             _model_lost(draft)
         case RunState.COMPACT_OR_SAVE:
-            charge_lost(draft)
+            charge_lost(draft, summary=True)
             if draft.stopped:
                 draft.set(compacting=0)
                 suspend(draft, RunState.COMPACT_OR_SAVE)
@@ -119,5 +119,5 @@ def on_quarantined(draft: Draft, event: RunQuarantined) -> None:
     """Set the run apart until a person decides; what is in progress is given up, save what goes on elsewhere."""
     if draft.run.held_by(HoldKind.QUARANTINED):
         raise Refused("it is quarantined already", duplicate=True)
-    draft.hold(HoldKind.QUARANTINED, reason=f"{event.code}: {event.reason}")
+    draft.hold(HoldKind.QUARANTINED, reason=f"{event.code}: {event.reason}", code=event.code)
     _interrupt(draft)

@@ -104,11 +104,17 @@ class Draft:
             raise Refused(f"call {call_id!r} is {call.status}")
         return call
 
-    def hold(self, kind: HoldKind, call_id: str = "", reason: str = "") -> None:
-        """Add a reason why the run is suspended. One that stops the run also takes back writes not yet started."""
+    def hold(self, kind: HoldKind, call_id: str = "", reason: str = "", *, code: str = "") -> None:
+        """Add a reason why the run is suspended. One that stops the run also takes back writes not yet started.
+
+        Such a hold lasts as long as an approval does; *code* is what the run ends with then.
+        """
         if any(hold.kind is kind and hold.call_id == call_id for hold in self.run.holds):
             return
-        self.set(holds=(*self.run.holds, Hold(kind=kind, call_id=call_id, reason=brief(reason))))
+        hold = Hold(kind=kind, call_id=call_id, reason=brief(reason))
+        if kind in STOPPING and self.spec.rules_version >= 2:
+            hold = replace(hold, expires_at=self.now + self.spec.limits.approval_expiry_seconds, code=code)
+        self.set(holds=(*self.run.holds, hold))
         if kind in STOPPING:
             self.take_back_writes()
 

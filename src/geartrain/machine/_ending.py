@@ -7,87 +7,24 @@ Rule 3: open reads are then cancelled, started writes in doubt, everything else 
 
 from __future__ import annotations
 
-from geartrain.limits import UNLIMITED
 from geartrain.machine._context import keep_window, merge_results, say
 from geartrain.machine._draft import Draft
 from geartrain.machine._outside import awaits_answer
-from geartrain.machine._reasons import KIND_OF_CODE
-from geartrain.machine._run import Run
+from geartrain.machine._reached import budget_reached, deadline_passed, error, reached
 from geartrain.machine._shorten import brief
 from geartrain.machine._states import (
+    ALLOWED,
+    APPROVED,
     ENDED,
+    PROPOSED,
+    RUNNING,
     CallStatus,
     HoldKind,
     ReasonCode,
     ResultStatus,
     RunState,
 )
-from geartrain.machine._termination import CLOCK_GRAIN
 from geartrain.machine._values import CallResult, Ending, Message, RunError
-
-
-def error(code: ReasonCode | str, message: str) -> RunError:
-    """Return the error of that code, with its kind."""
-    reason = ReasonCode(code)
-    return RunError(code=reason, kind=KIND_OF_CODE[reason], message=brief(message))
-
-
-def reached(draft: Draft, *, before_call: bool) -> RunError | None:
-    """Return which limit the run has reached, or None; the own conditions of the spec come last."""
-    code = _budget_reached(draft.run, before_call=before_call)
-    if code is not None:
-        return error(code, _used_up(draft, code))
-    own = own_condition(draft, before_call=before_call)
-    return error(own, f"a condition of the agent's stop_when holds in {draft.run.phase}") if own is not None else None
-
-
-def own_condition(draft: Draft, *, before_call: bool) -> ReasonCode | None:
-    """Return the code of the spec's own condition, if that holds."""
-    condition = draft.spec.stop_when
-    return None if condition is None else condition.met(draft.run.measure(before_call=before_call))
-
-
-def _budget_reached(run: Run, *, before_call: bool) -> ReasonCode | None:
-    """Return the code of the first limit that is reached, in their order of precedence.
-
-    The same as the conditions of `_termination` say, one by one (a test holds them together), but this is looked at
-    twice a step and therefore makes no objects. Turns and tool calls limit what comes next, not what is under way.
-    """
-    budget = run.budget
-    turns, seconds, failures = budget.max_turns, budget.max_seconds, budget.max_tool_failures
-    tokens, cost, calls = budget.max_tokens, budget.max_cost, budget.max_tool_calls
-    code = None
-    if before_call and turns is not UNLIMITED and run.turn_count >= turns:
-        code = ReasonCode.MAX_TURNS_EXCEEDED
-    elif seconds is not UNLIMITED and run.active_seconds >= seconds - CLOCK_GRAIN:
-        code = ReasonCode.TIMEOUT
-    elif failures is not UNLIMITED and run.tool_failures >= failures:
-        code = ReasonCode.TOO_MANY_TOOL_FAILURES
-    elif tokens is not UNLIMITED and run.token_count.total_tokens >= tokens:
-        code = ReasonCode.TOKEN_BUDGET_EXCEEDED
-    elif cost is not UNLIMITED and run.token_count.cost >= cost:
-        code = ReasonCode.COST_BUDGET_EXCEEDED
-    elif before_call and calls is not UNLIMITED and run.tool_calls >= calls:
-        code = ReasonCode.TOOL_CALL_BUDGET_EXCEEDED
-    return code
-
-
-def _used_up(draft: Draft, code: ReasonCode) -> str:
-    run, budget = draft.run, draft.run.budget
-    where = f"in {run.phase}, turn {run.turn_count}"
-    match code:
-        case ReasonCode.MAX_TURNS_EXCEEDED:
-            return f"{run.turn_count} of {budget.max_turns} turns used without an answer"
-        case ReasonCode.TIMEOUT:
-            return f"{run.active_seconds:.1f} of {budget.max_seconds} active seconds used, {where}"
-        case ReasonCode.TOO_MANY_TOOL_FAILURES:
-            return f"{run.tool_failures} of {budget.max_tool_failures} tool failures, {where}"
-        case ReasonCode.TOKEN_BUDGET_EXCEEDED:
-            return f"{run.token_count.total_tokens} of {budget.max_tokens} tokens used, {where}"
-        case ReasonCode.COST_BUDGET_EXCEEDED:
-            return f"cost {run.token_count.cost:.4f} of {budget.max_cost}, {where}"
-        case _:
-            return f"{run.tool_calls} of {budget.max_tool_calls} tool calls used, {where}"
 
 
 def end(draft: Draft, state: RunState, cause: RunError | None, by: str = "") -> None:
@@ -156,8 +93,13 @@ def end_now(draft: Draft) -> None:
 
 
 def check_budget(draft: Draft) -> None:
-    """Look at the limits after an event: end the run, put it on hold, or have it wrap up, as the agent says."""
-    if draft.run.ending is None and not draft.run.wrapping_up and not draft.run.answering:
+    """Look at the limits after an event: end the run, put it on hold, or have it wrap up, as the agent says.
+
+    A run that takes its last turn, or whose answer is being judged, is ended by its deadline alone.
+    """
+    if draft.run.ending is not None:
+        return
+    if deadline_passed(draft) or not (draft.run.wrapping_up or draft.run.answering):
         cause = reached(draft, before_call=False)
         if cause is not None:
             over_budget(draft, cause)
@@ -171,13 +113,45 @@ def wrap_up(draft: Draft, code: ReasonCode) -> None:
 def over_budget(draft: Draft, cause: RunError) -> None:
     """Do what the agent wants done when a limit is reached.
 
-    A raised budget lifts no condition of the agent's own, and no turn is left to wrap up in when it is turns that are
-    used up: both end the run.
+    A raised budget lifts neither a deadline nor a condition of the agent's own, and no turn is left to wrap up in when
+    it is turns that are used up: these end the run.
     """
-    mode, raisable = draft.spec.on_budget, _budget_reached(draft.run, before_call=True) is not None
+    mode = draft.spec.on_budget
+    raisable = budget_reached(draft.run, before_call=True) is not None and cause.code not in _FINAL
     if mode == "suspend" and raisable:
-        draft.hold(HoldKind.BUDGET, reason=cause.message)
-    elif mode == "wrap_up" and cause.code not in (ReasonCode.CONDITION_MET, ReasonCode.MAX_TURNS_EXCEEDED):
+        draft.hold(HoldKind.BUDGET, reason=cause.message, code=cause.code)
+    elif mode == "wrap_up" and cause.code not in (*_FINAL, ReasonCode.CONDITION_MET, ReasonCode.MAX_TURNS_EXCEEDED):
         wrap_up(draft, cause.code)
+        _cut_off(draft, cause.code)
     else:
         fail(draft, cause.code, cause.message)
+
+
+def no_more(code: str) -> CallResult:
+    """Return the result of a call that is not begun, as the budget is used up."""
+    text = f"{code}: the budget is used up; answer with what there is"
+    return CallResult(status=ResultStatus.REFUSED, text=text, size=len(text))
+
+
+_FINAL = (ReasonCode.DEADLINE_EXCEEDED,)
+_NOT_BEGUN = frozenset({PROPOSED, APPROVED, ALLOWED})
+
+
+def _cut_off(draft: Draft, code: ReasonCode) -> None:
+    """Let a run wrap up now: of its open calls none begins any more, and no read takes more time if time is used up.
+
+    A write under way is awaited, for nobody would know if it was done; so is a sub-agent, which keeps a budget itself,
+    and a person who was asked.
+    """
+    if draft.spec.rules_version < 2 or draft.run.guarding:
+        return
+    draft.take_back_writes()
+    for call in draft.run.calls:
+        reads = call.status is RUNNING and not call.barrier and not call.sub_agent
+        if call.doubted:
+            continue
+        if call.status in _NOT_BEGUN:
+            draft.finish_call(call, no_more(code))
+        elif reads and code is ReasonCode.TIMEOUT:
+            text = f"{code}: cancelled, for the active seconds are used up; answer with what there is"
+            draft.finish_call(call, CallResult(status=ResultStatus.CANCELLED, text=text, size=len(text)))

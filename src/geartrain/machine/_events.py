@@ -78,7 +78,8 @@ class ContextFailed(EventBase, frozen=True, kw_only=True):
 class ModelReplied(EventBase, frozen=True, kw_only=True):
     """The model's reply of a turn. Without `usage` its cost is estimated.
 
-    `anomaly` says what is wrong with a reply that is no answer, calls or handoff.
+    `anomaly` says what is wrong with a reply that is no answer, calls or handoff. `lost_attempts` came before it and
+    ended without a word from the provider, which may have done, and charged, its work.
     """
 
     turn: int
@@ -90,16 +91,21 @@ class ModelReplied(EventBase, frozen=True, kw_only=True):
     model: str = ""
     anomaly: str = ""
     anomaly_code: Literal["unsupported_action", "invalid_output"] = "unsupported_action"
+    lost_attempts: int = 0
 
 
 class ModelFailed(EventBase, frozen=True, kw_only=True):
-    """The model call failed and its retries are used up. `code` context_too_long forces one compaction."""
+    """The model call failed and its retries are used up. `code` context_too_long forces one compaction.
+
+    Of its attempts, `lost_attempts` ended without a word from the provider.
+    """
 
     turn: int
     attempt: int
     code: Literal["model_failed", "context_too_long"]
     message: str
     usage: Usage | None = None
+    lost_attempts: int = 0
 
 
 class TurnTaken(EventBase, frozen=True, kw_only=True):
@@ -212,6 +218,7 @@ class ContextCompacted(EventBase, frozen=True, kw_only=True):
     summary: str
     replaced: int
     usage: Usage | None = None
+    lost_attempts: int = 0
 
 
 class CompactionFailed(EventBase, frozen=True, kw_only=True):
@@ -219,6 +226,7 @@ class CompactionFailed(EventBase, frozen=True, kw_only=True):
 
     message: str
     usage: Usage | None = None
+    lost_attempts: int = 0
 
 
 class InputReceived(EventBase, frozen=True, kw_only=True):
@@ -262,7 +270,7 @@ class BudgetRaised(EventBase, frozen=True, kw_only=True):
 class TimerFired(EventBase, frozen=True, kw_only=True):
     """A time that `wake_at` named has come: active seconds used up, a wait over its limit, or a back-off over.
 
-    `expired` ends the wait for a person who was asked something, or was to settle a doubt.
+    `expired` ends the wait for a person who was asked something, was to settle a doubt, or to lift a hold.
     """
 
     kind: Literal["active_seconds", "dwell", "back_off", "expired"]

@@ -6,10 +6,10 @@ A handler changes the draft or raises `Refused`; which state an event is possibl
 from __future__ import annotations
 
 from geartrain.limits import Unlimited
+from geartrain.machine._call_handlers import ask_instead
+from geartrain.machine._charging import charge, charge_lost
 from geartrain.machine._context import (
     assemble,
-    charge,
-    charge_lost,
     fits,
     halve_window,
     no_summary,
@@ -19,7 +19,7 @@ from geartrain.machine._context import (
 )
 from geartrain.machine._crashes import forget_crashes
 from geartrain.machine._draft import Draft, Refused
-from geartrain.machine._ending import end, end_now, error, fail
+from geartrain.machine._ending import end, end_now, fail
 from geartrain.machine._events import (
     BudgetRaised,
     CancelRequested,
@@ -54,11 +54,12 @@ from geartrain.machine._moves import (
 )
 from geartrain.machine._outside import EXTERNAL
 from geartrain.machine._outstanding import call_dwells_until, person_waits_until, waits_until
+from geartrain.machine._reached import deadline_text, error
 from geartrain.machine._run import Call
 from geartrain.machine._shorten import brief, shortened
-from geartrain.machine._states import CallStatus, HoldKind, ReasonCode, ResultStatus, RunState
+from geartrain.machine._states import UNDECIDED, CallStatus, HoldKind, ReasonCode, ResultStatus, RunState
 from geartrain.machine._termination import CLOCK_GRAIN
-from geartrain.machine._values import CallResult, Message
+from geartrain.machine._values import CallResult, Hold, Message
 
 
 def on_started(draft: Draft, event: RunStarted) -> None:
@@ -137,6 +138,7 @@ def on_model_replied(draft: Draft, event: ModelReplied) -> None:
     """Charge the reply and take it for what it is."""
     _expected_turn(draft, event.turn, event.attempt)
     size = len(event.text) + sum(len(call.arguments) for call in event.calls)
+    charge_lost(draft, event.lost_attempts)
     charge(draft, event.usage, size)
     draft.set(turn_count=event.turn, model_attempt=1)
     decide(draft, event.text, event.calls, event.anomaly, event.anomaly_code)
@@ -158,6 +160,7 @@ def on_turn_taken(draft: Draft, event: TurnTaken) -> None:
 def on_model_failed(draft: Draft, event: ModelFailed) -> None:
     """End the run, unless a shorter context is worth one more try."""
     _expected_turn(draft, event.turn, event.attempt)
+    charge_lost(draft, event.lost_attempts)
     if event.usage is not None:
         charge(draft, event.usage, 0)
     too_long = event.code == "context_too_long"
@@ -173,7 +176,8 @@ def on_compacted(draft: Draft, event: ContextCompacted) -> None:
     """Put the summary in the place of what it summarises."""
     if not draft.run.compacting:
         raise Refused("no summary is awaited")
-    charge(draft, event.usage, len(event.summary))
+    charge_lost(draft, event.lost_attempts, summary=True)
+    charge(draft, event.usage, len(event.summary), summary=True)
     replace_by_summary(draft, min(event.replaced, draft.run.compacting), event.summary)
     leave_saving(draft)
 
@@ -182,8 +186,9 @@ def on_compaction_failed(draft: Draft, event: CompactionFailed) -> None:
     """Keep the window as it is and go on."""
     if not draft.run.compacting:
         raise Refused("no summary is awaited")
+    charge_lost(draft, event.lost_attempts, summary=True)
     if event.usage is not None:
-        charge(draft, event.usage, 0)
+        charge(draft, event.usage, 0, summary=True)
     no_summary(draft)
     leave_saving(draft)
 
@@ -258,8 +263,7 @@ def on_deadline(draft: Draft, _event: DeadlinePassed) -> None:
         raise Refused("it has no deadline" if run.deadline is None else "its deadline has not passed")
     if run.ending is not None:
         raise Refused("it is ending already", duplicate=True)
-    used = f"{run.turn_count} turns, {run.token_count.total_tokens} tokens, {run.active_seconds:.1f} s active"
-    fail(draft, ReasonCode.DEADLINE_EXCEEDED, f"the deadline passed in {run.phase} after {used}")
+    fail(draft, ReasonCode.DEADLINE_EXCEEDED, deadline_text(draft))
 
 
 def on_grace(draft: Draft, _event: GraceElapsed) -> None:
@@ -302,9 +306,10 @@ def _dwelt(draft: Draft) -> None:
 
 
 def _expired(draft: Draft) -> None:
-    """Go on without the person who was asked: an input is timed out, a doubt that nobody settles ends the run."""
+    """Go on without the person who was asked: an input is timed out; an unsettled doubt, or a hold, ends the run."""
     due = [c for c in draft.run.calls if (until := person_waits_until(c)) is not None and draft.now >= until]
-    if not due:
+    holds = [hold for hold in draft.run.holds if hold.expires_at is not None and draft.now >= hold.expires_at]
+    if not due and not holds:
         raise Refused("nobody's time to answer is over")
     for call in due:
         if call.status is CallStatus.AWAITING_INPUT:
@@ -314,8 +319,19 @@ def _expired(draft: Draft) -> None:
     lost = next((call for call in due if call.status is CallStatus.IN_DOUBT), None)
     if lost is not None:
         fail(draft, ReasonCode.TOOL_LOST, f"call {lost.id} of {lost.tool!r}: nobody settled in time if it was done")
+    elif holds:
+        _hold_expired(draft, max(holds, key=lambda hold: bool(hold.code)))
     else:
         go_on(draft)
+
+
+def _hold_expired(draft: Draft, hold: Hold) -> None:
+    """End a run that nobody let go on: with the reason for which it was held, or as cancelled after a pause."""
+    text = f"nobody lifted the hold {hold.kind!s} in time"
+    if hold.code:
+        fail(draft, hold.code, f"{hold.reason}; {text}")
+    else:
+        end(draft, RunState.CANCELLED, error(ReasonCode.CANCELLED_BY_SYSTEM, text), "timer")
 
 
 def _wait_dwelt(draft: Draft) -> None:
@@ -332,11 +348,19 @@ def _wait_dwelt(draft: Draft) -> None:
         case RunState.PREPARE_CONTEXT:
             fail(draft, ReasonCode.CONTEXT_FAILED, "the context providers did not answer")
         case RunState.COMPACT_OR_SAVE:
-            charge_lost(draft)
+            charge_lost(draft, summary=True)
             no_summary(draft)
             leave_saving(draft)
+        case _ if _policy_asked_twice(draft):
+            ask_instead(draft, "the policy was asked twice and gave no verdict")
         case _:
             draft.set(evaluations=run.evaluations + 1, entered_at=draft.now)
+
+
+def _policy_asked_twice(draft: Draft) -> bool:
+    """Whether the wait that is over is not the first one for these calls: it began after they did."""
+    asked = [call.since for call in draft.run.calls if call.status in UNDECIDED]
+    return draft.spec.rules_version >= 2 and draft.run.entered_at > min(asked, default=draft.now)
 
 
 def _calls_dwelt(draft: Draft) -> bool:

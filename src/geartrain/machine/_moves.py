@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from geartrain.ids import call_id
 from geartrain.limits import Unlimited
+from geartrain.machine._charging import charge_lost
 from geartrain.machine._context import (
     assemble,
-    charge_lost,
     keep_window,
     merge_results,
     say,
@@ -24,10 +24,11 @@ from geartrain.machine._context import (
     take_input,
 )
 from geartrain.machine._draft import Draft
-from geartrain.machine._ending import check_budget, end, fail, over_budget, reached, wrap_up
+from geartrain.machine._ending import check_budget, end, fail, no_more, over_budget, wrap_up
 from geartrain.machine._guards import deny_guard, guard_answer, guard_inputs, guard_text, hear
 from geartrain.machine._opening import done_at_once, opened, received, too_many
 from geartrain.machine._outside import runs_again, starts_outside
+from geartrain.machine._reached import deadline_passed, reached, with_use
 from geartrain.machine._run import Call
 from geartrain.machine._shorten import brief, shortened
 from geartrain.machine._shrink import shrink_results
@@ -117,10 +118,10 @@ def _look_at_budget(draft: Draft) -> None:
     """Let the run end, be held, or take its last turn without tools, when a limit is reached."""
     run = draft.run
     turns = run.budget.max_turns
-    if run.wrapping_up:
+    if run.wrapping_up and not deadline_passed(draft):
         no_turn_left = not isinstance(turns, Unlimited) and run.turn_count >= turns
         if no_turn_left or 0 < run.wrap_up_turn <= run.turn_count:
-            fail(draft, run.wrapping_up, "the last turn, given to wrap up, brought no answer")
+            fail(draft, run.wrapping_up, with_use(draft, "the last turn, given to wrap up, brought no answer"))
         return
     cause = reached(draft, before_call=True)
     if cause is not None:
@@ -178,11 +179,11 @@ def decide(draft: Draft, text: str, requested: tuple[RequestedCall, ...], anomal
     nothing_to_add = not text.strip() and not requested and bool(run.calls)
     if anomaly:
         _anomaly(draft, text, anomaly, code)
-    elif requested and run.wrapping_up and run.wrap_up_turn == run.turn_count:
+    elif requested and run.wrapping_up and run.wrap_up_turn == run.turn_count and not deadline_passed(draft):
         problem = "the last turn, given to wrap up without tools, asked for tools all the same"
-        fail(draft, run.wrapping_up, problem)
+        fail(draft, run.wrapping_up, with_use(draft, problem))
     elif requested:
-        if draft.spec.on_budget == "wrap_up":
+        if draft.spec.on_budget == "wrap_up" and not deadline_passed(draft):
             check_budget(draft)  # the reply itself may have crossed a limit: its calls are then refused
         open_calls(draft, text, requested)
     elif nothing_to_add:
@@ -232,8 +233,8 @@ def open_calls(draft: Draft, text: str, requested: tuple[RequestedCall, ...]) ->
         if position > spec.limits.calls_per_reply or len(calls) >= spec.limits.open_calls:
             calls.append(done_at_once(call, ResultStatus.REFUSED, too_many(draft)))
         elif run.wrapping_up:
-            text_ = f"{run.wrapping_up}: the budget is used up; answer with what there is"
-            calls.append(done_at_once(call, ResultStatus.REFUSED, text_))
+            refused = no_more(run.wrapping_up)
+            calls.append(done_at_once(call, refused.status, refused.text))
         else:
             calls.append(opened(draft, call, request))
     commentary = f"{run.commentary}\n{text}" if run.commentary and text else run.commentary or text
@@ -378,6 +379,9 @@ def let_through(draft: Draft, call: Call) -> None:
     limit = draft.run.budget.max_tool_calls
     if call.counted or call.role != "tool":
         draft.set_call(call, status=ALLOWED)
+        return
+    if draft.run.wrapping_up and draft.spec.rules_version >= 2:
+        draft.finish_call(call, no_more(draft.run.wrapping_up))
         return
     if not isinstance(limit, Unlimited) and draft.run.tool_calls >= limit:
         text = f"{ReasonCode.TOOL_CALL_BUDGET_EXCEEDED}: {limit} tool calls are used up"

@@ -172,6 +172,9 @@ def _alarms(run: Run, spec: AgentSpec) -> Iterator[tuple[float, str, str]]:
             yield call.expires_at, "approval", call.id
         elif (person := person_waits_until(call)) is not None:
             yield person, "expired", ""
+    for hold in run.holds:
+        if hold.expires_at is not None:
+            yield hold.expires_at, "expired", ""
     if run.resume_at is not None:
         yield run.resume_at, "back_off", ""
     if run.state is RunState.SUSPENDED:

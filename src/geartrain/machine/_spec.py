@@ -15,10 +15,13 @@ from geartrain.errors import FormatUnknown, InvalidValue
 from geartrain.ids import digest
 from geartrain.limits import UNLIMITED, Limits, Unlimited
 from geartrain.machine._termination import Condition
-from geartrain.machine._values import Value
+from geartrain.machine._values import Usage, Value
 
 # Rules of ours that change what a step does get a new number; a spec keeps the number it was made under.
-RULES_VERSION: Final = 1
+# 2: nothing starts after the deadline, whatever the timer does; wrapping up refuses what has not started, and cuts off
+# reads if it is time that is used up; every hold expires; a policy that twice gives no verdict counts as Ask; an
+# estimated call costs what tokens have cost so far; the error of a limit says where the run was and what it had used.
+RULES_VERSION: Final = 2
 
 
 def _need_finite(name: str, value: float) -> None:
@@ -60,7 +63,7 @@ class Budget(Value, frozen=True, kw_only=True, omit_defaults=False):
     """What a run may use. `UNLIMITED` lifts a limit. A limit is reached by its n-th unit.
 
     `max_seconds` counts active time only: neither time suspended nor time in which no process had the run.
-    `max_cost` is in the unit of the prices that the user gave.
+    `max_cost` is in the unit of the agent's price (or of what its model says that a call has cost).
     """
 
     max_turns: int | Unlimited = 20
@@ -78,6 +81,29 @@ class Budget(Value, frozen=True, kw_only=True, omit_defaults=False):
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
                 raise InvalidValue(name, "more than 0 and finite, or UNLIMITED", value)
+
+
+class Price(Value, frozen=True, kw_only=True, omit_defaults=False):
+    """What a model's calls cost, in a unit of your own: for a million tokens in and out, and for each call.
+
+    Raises:
+        InvalidValue: A price is less than 0 or not finite.
+    """
+
+    input_per_million: float = 0.0
+    output_per_million: float = 0.0
+    per_call: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+                raise InvalidValue(name, "at least 0 and finite", value)
+
+    def of(self, usage: Usage, calls: int = 1) -> float:
+        """Return what *calls* with that *usage* together cost."""
+        tokens = usage.input_tokens * self.input_per_million + usage.output_tokens * self.output_per_million
+        return tokens / 1_000_000 + self.per_call * calls
 
 
 class ContextRules(Value, frozen=True, kw_only=True, omit_defaults=False):
@@ -172,6 +198,8 @@ class AgentSpec(Value, frozen=True, kw_only=True, omit_defaults=False):
     `stop_when` ends a run in addition to its budget. `consult` each_result asks the model again after each
     result while other calls still run (plans use it). `handoffs` are names of agents that may take the run over.
     `guarded` says of which texts guardrails are asked: what is said to the run, the answer that it would finish with.
+    `price` is that of the model, `summary_price` that of a summariser of its own; without one the model's own figures
+    are the cost.
 
     Raises:
         InvalidValue: Texts are guarded of an agent that is consulted after each result.
@@ -195,6 +223,8 @@ class AgentSpec(Value, frozen=True, kw_only=True, omit_defaults=False):
     limits: StepLimits = StepLimits()
     rules_version: int = RULES_VERSION
     guarded: tuple[Literal["input", "answer"], ...] = ()
+    price: Price | None = None
+    summary_price: Price | None = None
 
     def __post_init__(self) -> None:
         if self.guarded and self.consult == "each_result":

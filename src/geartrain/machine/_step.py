@@ -17,7 +17,7 @@ from geartrain.machine._crashes import note_progress
 from geartrain.machine._draft import Draft, Refused
 from geartrain.machine._ending import check_budget
 from geartrain.machine._events import ActorRestarted, Event, EventBase, HandedOff, RunRecovered, RunStarted
-from geartrain.machine._moves import settle_calls
+from geartrain.machine._moves import go_on, settle_calls
 from geartrain.machine._outside import in_inactive_wait
 from geartrain.machine._outstanding import outstanding
 from geartrain.machine._run import Run
@@ -94,11 +94,14 @@ def _why_not(run: Run) -> str:
 
 
 def _after(draft: Draft) -> None:
-    """Look at the limits once more, and let a hold that they set take effect."""
+    """Look at the limits once more, and let what they held or cut off take effect."""
     if draft.run.state in ENDED or draft.run.ending is not None:
         return
-    before = draft.run.holds
+    holds, calls = draft.run.holds, draft.run.calls
     check_budget(draft)
-    held = draft.run.holds != before and draft.run.ending is None
-    if held and draft.run.state in (RunState.WAIT_APPROVAL, RunState.EXECUTE_TOOL):
+    if draft.run.ending is not None:
+        return
+    if draft.run.holds != holds and draft.run.state in (RunState.WAIT_APPROVAL, RunState.EXECUTE_TOOL):
         settle_calls(draft)
+    elif draft.run.calls is not calls:
+        go_on(draft)

@@ -183,11 +183,17 @@ class PermissionDecision(Value, frozen=True, kw_only=True):
 
 
 class Hold(Value, frozen=True, kw_only=True):
-    """A reason why a run is suspended; `call_id` where it is about one call."""
+    """A reason why a run is suspended; `call_id` where it is about one call.
+
+    One that only a person lifts has a time `expires_at` (None, as holds from before it was kept have it: never), and
+    the `code` with which the run ends then, if that is not a cancellation.
+    """
 
     kind: HoldKind
     call_id: str = ""
     reason: str = ""
+    expires_at: float | None = None
+    code: str = ""
 
     def __str__(self) -> str:
         return f"{self.kind}({self.call_id})" if self.call_id else str(self.kind)

@@ -236,7 +236,7 @@ def test_a_deadline_is_refused_before_its_time_or_without_one() -> None:
 
 @pytest.mark.parametrize("second", [CancelRequested, DeadlinePassed])
 def test_the_first_cause_of_an_end_wins(second: Any) -> None:
-    bench = Bench().starts(deadline=1_000.0).replies("", "look").verdicts("allow").does(CancelRequested)
+    bench = Bench().starts(deadline=1_004.5).replies("", "look").verdicts("allow").does(CancelRequested)
 
     result = bench.offer(second)
 

@@ -45,7 +45,8 @@ from geartrain.machine import (
     encode_spec,
 )
 from geartrain.machine._draft import Draft
-from geartrain.machine._ending import _budget_reached, end
+from geartrain.machine._ending import end
+from geartrain.machine._reached import budget_reached
 
 OPEN = Budget(max_turns=UNLIMITED, max_seconds=UNLIMITED, max_tool_failures=UNLIMITED, max_tokens=UNLIMITED)
 # What is measured, the limit's name, its condition, its code, and whether it is looked at before a model call only.
@@ -118,7 +119,7 @@ def test_a_budget_and_its_condition_agree(
     run = msgspec.structs.replace(bench.run, active_seconds=0.0)
     run = msgspec.structs.replace(run, budget=budget(**{name: 4}), **fields)
 
-    found = _budget_reached(run, before_call=before_call)
+    found = budget_reached(run, before_call=before_call)
 
     assert found == condition(4).met(run.measure(before_call=before_call))
     assert (found == code) is (used >= 4 and (before_call or not before))
@@ -243,7 +244,7 @@ def test_when_several_limits_are_reached_the_first_in_order_names_the_code() -> 
     )
     found = []
     for _, name, *_ in LIMITS:
-        found.append(str(_budget_reached(msgspec.structs.replace(run, budget=budget(**every)), before_call=True)))
+        found.append(str(budget_reached(msgspec.structs.replace(run, budget=budget(**every)), before_call=True)))
         every[name] = UNLIMITED
 
     assert found == [code for *_, code, _ in LIMITS]

@@ -99,12 +99,11 @@ def test_alarms_come_earliest_first_and_once_for_each_wait() -> None:
     [
         reading,
         lambda: Bench(budget=FOREVER).starts(),
-        lambda: Bench().starts().does(PauseRequested).replies("", "look"),
         lambda: Bench().starts().replies("done"),
-        lambda: Bench(budget=Budget(max_seconds=1.0), on_budget="suspend").starts().replies("", "look", time=1_099.0),
+        lambda: Bench(rules_version=1).starts().does(PauseRequested).replies("", "look"),
     ],
 )
-def test_a_run_whose_effects_keep_their_own_time_or_that_waits_for_a_person_sets_no_alarm(build: Any) -> None:
+def test_a_run_whose_effects_keep_their_own_time_sets_no_alarm(build: Any) -> None:
     bench = build()
 
     assert wake_at(bench.run, bench.spec) is None
@@ -153,6 +152,17 @@ def test_a_policy_that_does_not_answer_is_asked_again_under_another_key() -> Non
 
     assert bench.keys == ["t1.policy.a2"]
     assert stuck(bench.run, 9_999.0, bench.spec) is None
+
+
+@pytest.mark.parametrize(("rules", "then"), [(1, "t1.policy.a3"), (2, "t1.c1.ask")])
+def test_a_policy_that_twice_does_not_answer_counts_as_ask(rules: int, then: str) -> None:
+    """P6: and so this wait ends, too, also where no budget of seconds ends it."""
+    bench = Bench(budget=FOREVER, rules_version=rules).starts().replies("", "write")
+
+    bench.does(TimerFired, kind="dwell", time=9_999.0).does(TimerFired, kind="dwell", time=99_999.0)
+
+    assert bench.keys == [then]
+    assert rules == 1 or bench.call("t1.c1").reason == "the policy was asked twice and gave no verdict"
 
 
 def test_a_summary_that_does_not_come_is_done_without() -> None:
