@@ -27,6 +27,7 @@ FRONT_DOOR_NAMES: list[str] = (
     "Limits",
     "Note",
     "OfflineModel",
+    "Price",
     "ResourceError",
     "Rule",
     "Rules",

@@ -13,7 +13,17 @@ from geartrain.machine import AgentSpec, ToolSpec
 _FLAGS: Final = ("kind", "read_only", "idempotent", "verify", "external", "timeout_seconds")
 _PLAIN: Final = ("model", "on_denied", "on_budget", "consult", "max_output_tokens", "rules_version")
 _STRUCTS: Final = ("budget", "context", "limits")
-_WHOLE: Final = ("instructions", "stop_when", "output_schema", "sub_agents", "handoffs", "providers", "guarded")
+_WHOLE: Final = (
+    "instructions",
+    "stop_when",
+    "output_schema",
+    "sub_agents",
+    "handoffs",
+    "providers",
+    "guarded",
+    "price",
+    "summary_price",
+)
 
 
 def differences(recorded: AgentSpec, today: AgentSpec) -> list[str]:

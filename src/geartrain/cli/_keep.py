@@ -48,6 +48,7 @@ def _rows(totals: RunTotals, place: Place) -> list[tuple[str, str]]:
         ("tokens", f"{totals.total_tokens:,} ({totals.input_tokens:,} in, {totals.output_tokens:,} out)"),
         ("calls", f"{totals.tool_calls:,}, {totals.tool_failures:,} of them failed"),
         ("active", f"{totals.active_seconds:,.1f} s"),
+        *([("cost", f"{totals.cost:,.4f}")] if totals.cost else []),
         ("last moved", shown_time(totals.moved_at) or "never"),
         ("store", str(place.path)),
     ]

@@ -49,6 +49,7 @@ def summary(snapshot: RunSnapshot) -> str:
         counted(snapshot.tool_calls, "call"),
         f"{counted(usage.total_tokens, 'token')} ({usage.input_tokens:,} in, {usage.output_tokens:,} out)",
         f"{snapshot.active_seconds:.2f} s",
+        *([f"cost {usage.cost:.4f}"] if usage.cost else []),
     ]
     if snapshot.tool_failures:
         parts.insert(2, counted(snapshot.tool_failures, "failed call"))

@@ -85,8 +85,8 @@ REASONS: Final[Mapping[ReasonCode, Reason]] = MappingProxyType(
         ),
         ReasonCode.CANCELLED_BY_SYSTEM: Reason(
             kind=ErrorKind.CANCELLED,
-            means="The runtime cancelled the run, mostly because its journal had as many events as are kept.",
-            what_to_do=f"{_CONTINUE}; or raise `Limits.events_per_run`.",
+            means="The runtime cancelled the run: it had as many events as are kept, or nobody resumed it in time.",
+            what_to_do=f"{_CONTINUE}; the limits are `events_per_run` and `approval_expiry_seconds`.",
         ),
         ReasonCode.MAX_TURNS_EXCEEDED: Reason(
             kind=ErrorKind.BUDGET,
@@ -218,15 +218,17 @@ HOLDS: Final[Mapping[HoldKind, Meaning]] = MappingProxyType(
             "`geartrain send RUN TEXT`; `RunHandle.send`.",
         ),
         HoldKind.PAUSED: Meaning(
-            "Somebody paused the run: what was at work has finished, and nothing new starts.",
+            "Somebody paused the run: what was at work has finished, nothing new starts. Not resumed for as long as "
+            "an approval lasts, it is cancelled.",
             "`geartrain resume RUN`; `RunHandle.resume`.",
         ),
         HoldKind.BUDGET: Meaning(
-            "A limit is reached, and the agent waits then (`on_budget='suspend'`).",
+            "A limit is reached, and the agent waits then (`on_budget='suspend'`), for as long as an approval lasts.",
             "`geartrain resume RUN` with a higher limit; `RunHandle.raise_budget`; or cancel it.",
         ),
         HoldKind.QUARANTINED: Meaning(
-            "The run is set aside, because going on would fail again or hurt others; its journal says why.",
+            "The run is set aside, because going on would fail again or hurt others; its journal says why. It fails "
+            "when an approval would expire.",
             "Mend the cause, then `geartrain resume RUN` tries again; `geartrain cancel RUN` ends it.",
         ),
     }

@@ -15,6 +15,7 @@ class ExternalModel:
 
     name: str = EXTERNAL
     summarises = False
+    reports_cost = True  # it has none
 
     async def reply(self, request: ModelRequest, emit: Emit, /) -> ModelReply:  # noqa: ARG002 - the protocol's
         """Refuse: only a run that was started with another model asks here.

@@ -48,7 +48,8 @@ Emit = Callable[[str], None]
 class Model(Protocol):
     """A client of one model. Shared by all runs of an agent; holds no state of a run.
 
-    One with an attribute `summarises` that is False is never asked for a summary, unless an agent says so.
+    One with an attribute `summarises` that is False is never asked for a summary, unless an agent says so. One whose
+    replies say what they cost (`Usage.cost`) has an attribute `reports_cost` that is True.
     """
 
     name: str

@@ -91,6 +91,7 @@ class ScriptedModel:
         summary: Entry | None = None,
     ) -> None:
         self.name: str = name
+        self.reports_cost: bool = True  # what its replies say, if anything
         self.summarises: bool = summary is not None
         self._replies: Final = tuple(replies)
         self._repeat: Final = repeat

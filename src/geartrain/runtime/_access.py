@@ -24,6 +24,8 @@ from geartrain.machine import (
     PUBLIC_EVENTS,
     AgentSpec,
     ApprovalDecided,
+    Budget,
+    BudgetRaised,
     CallAnswered,
     CallSettled,
     CancelRequested,
@@ -45,7 +47,7 @@ from geartrain.runtime._actor import Delivery
 from geartrain.runtime._edge import checked_event
 from geartrain.runtime._host import Host
 from geartrain.runtime._hub import Watch
-from geartrain.runtime._node import Node
+from geartrain.runtime._node import Node, RunAtWork
 from geartrain.runtime._reading._runs import JournalEntry, RunSnapshot, journal_entry, snapshot_of
 
 # How often a run may come to rest at the very moment at which an event is brought to it.
@@ -116,6 +118,8 @@ class RunAccess:
     async def _send(self, run_id: str, event: Event) -> int:
         for _ in range(_TRIES):
             actor = await self._host.residents.actor(run_id)
+            if isinstance(event, BudgetRaised):
+                self._check_budget(actor, event.budget)
             reply: Reply[int] = Reply()
             try:
                 await actor.cell.send(Delivery(event, outside=True, reply=reply), _LANES.get(type(event), Lane.CONTROL))
@@ -127,6 +131,17 @@ class RunAccess:
                 refused.possible = tuple(name for name in refused.possible if name in _PUBLIC)
                 raise
         raise InternalError(f"run {run_id!r}: left memory {_TRIES} times while an event was brought to it")
+
+    def _check_budget(self, actor: RunAtWork, budget: Budget) -> None:
+        """Refuse a limit of cost for a run whose cost nothing tells."""
+        registered = self._host.settings.agents.get(actor.run.agent)
+        spec = actor.specs.get(actor.run.spec)
+        if registered is not None and spec is not None and spec.price is None:
+            try:
+                registered.agent.checked_budget(budget)
+            except InvalidValue:
+                actor.rest_if_idle()
+                raise
 
     async def check_arguments(self, run_id: str, call_id: str, arguments: str) -> None:
         """Check arguments that a person edited, before they are accepted.

@@ -17,6 +17,7 @@ from geartrain.machine import (
     Budget,
     Condition,
     ContextRules,
+    Price,
     StepLimits,
     decode_spec,
     encode_spec,
@@ -56,6 +57,11 @@ class Agent:
     as `Ask`. Like a policy it decides and does nothing, may be asked again, and must not block unless it is
     asynchronous.
 
+    `price` is what the model's calls cost, in a unit of your own, for `Budget.max_cost`; `summariser_price` that of the
+    summariser, if it is another. It counts for estimated and lost calls as well, and what the model itself says of its
+    cost does not count then. Without one the cost is what the model's replies say (`Usage.cost`), and `max_cost` needs
+    a model client with an attribute `reports_cost` that is True.
+
     `context` are providers: functions of a `RunView`, plain or async, that tell the model something before its first
     turn, and again after a handoff: a text, `Note`s, or None for nothing. They are asked one after the other, each
     within `limits.context_provider_seconds`, plain ones on a thread; what they tell is stored with the run, so a
@@ -73,7 +79,8 @@ class Agent:
     name.
 
     Raises:
-        InvalidValue: The name is empty or too long, the model or a tool is none, or two tools have one name.
+        InvalidValue: The name is empty or too long, the model or a tool is none, two tools have one name, or the
+            budget limits a cost that nothing tells.
         ModelNotFound: There is no built-in model of that name.
     """
 
@@ -88,9 +95,11 @@ class Agent:
         "on_budget",
         "on_denied",
         "output_guardrails",
+        "price",
         "providers",
         "stop_when",
         "summariser",
+        "summariser_price",
         "tool_guardrails",
         "tools",
         "window",
@@ -115,6 +124,8 @@ class Agent:
         output_guardrails: Sequence[TextGuardrail] = (),
         summariser: Model | str | None = None,
         handoffs: Sequence[Agent | str] = (),
+        price: Price | None = None,
+        summariser_price: Price | None = None,
     ) -> None:
         if not name or len(name) > 200 or not name.isprintable():
             raise InvalidValue("an agent's name", "1 to 200 printable characters", name)
@@ -135,7 +146,11 @@ class Agent:
         _need(f"stop_when of agent {name!r}", stop_when, get_args(Condition))
         _need_one_of(f"on_denied of agent {name!r}", on_denied, "fail", "tell")
         _need_one_of(f"on_budget of agent {name!r}", on_budget, "fail", "wrap_up", "suspend")
-        self.budget = budget or Budget()
+        _need(f"the price of agent {name!r}", price, Price)
+        _need(f"the summariser_price of agent {name!r}", summariser_price, Price)
+        self.price = price
+        self.summariser_price = summariser_price
+        self.budget = self.checked_budget(budget or Budget())
         self.stop_when = stop_when
         self.on_denied = on_denied
         self.on_budget = on_budget
@@ -145,6 +160,22 @@ class Agent:
         self.input_guardrails = _functions(f"the input guardrails of agent {name!r}", input_guardrails)
         self.output_guardrails = _functions(f"the output guardrails of agent {name!r}", output_guardrails)
         self.handoffs = _checked_handoffs(name, handoffs, self.tools)
+
+    @property
+    def tells_cost(self) -> bool:
+        """Whether the cost of this agent's calls is known: it has a price, or its model client says it."""
+        return self.price is not None or bool(getattr(self.model, "reports_cost", False))
+
+    def checked_budget(self, budget: Budget) -> Budget:
+        """Return *budget*, if this agent can keep it.
+
+        Raises:
+            InvalidValue: It limits the cost, and nothing tells what a call of this agent costs: it would limit nothing.
+        """
+        if budget.max_cost is not UNLIMITED and not self.tells_cost:
+            needed = "given together with Agent(price=Price(…)), or with a model client whose reports_cost is True"
+            raise InvalidValue(f"max_cost for agent {self.name!r}", needed, budget.max_cost)
+        return budget
 
     def spec(self, limits: Limits) -> AgentSpec:
         """Return this agent as data, with the part of *limits* that the step keeps."""
@@ -176,6 +207,8 @@ class Agent:
             limits=self._step_limits(limits),
             guarded=self._guarded,
             handoffs=tuple(map(_name_of, self.handoffs)),
+            price=self.price,
+            summary_price=self.summariser_price,
         )
 
     @property

@@ -75,6 +75,8 @@ def head_of(run: Run, spec: AgentSpec) -> Head:
         "tool_failures": run.tool_failures,
         "active_seconds": round(run.active_seconds, 3),
     }
+    if usage.cost:
+        counters["cost"] = round(usage.cost, 6)
     if run.error is not None:
         counters["error"] = str(run.error.code)
     return Head(

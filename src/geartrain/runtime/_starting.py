@@ -40,7 +40,7 @@ def started_event(
         InvalidValue: Something given cannot be stored.
     """
     if budget is not None:
-        budget = _checked_budget(budget)
+        budget = registered.agent.checked_budget(_checked_budget(budget))
     request: dict[str, Any] = {
         "agent": registered.agent.name,
         "input": checked_input(text, limits),

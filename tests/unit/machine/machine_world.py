@@ -213,6 +213,12 @@ class World:
                 for verdict in event.verdicts:
                     if verdict.call_id in waiting:
                         ledger.verdicts[verdict.call_id] = (verdict.verdict, ledger.epoch)
+            case TimerFired(kind="dwell"):
+                # A policy that twice gave no verdict counts as Ask.
+                waited = {c.id for c in before.calls if c.status in (CallStatus.PROPOSED, CallStatus.APPROVED)}
+                for judged in waited - {c.id for c in self.run.calls if c.status is CallStatus.PROPOSED}:
+                    if (after := self.run.call(judged)) is not None and after.status is not CallStatus.APPROVED:
+                        ledger.verdicts[judged] = ("ask", ledger.epoch)
             case ApprovalDecided(approved=True):
                 call = before.call(event.call_id)
                 assert call is not None

@@ -14,6 +14,7 @@ class OfflineModel:
     """
 
     summarises = False
+    reports_cost = True  # it has none
 
     def __init__(self, *, name: str = "offline") -> None:
         self.name: str = name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from geartrain.limits import UNLIMITED
 from geartrain.machine import Event, HandedOff, HandoffFailed, PrepareContext
 from geartrain.runtime._agent import Agent
 from geartrain.runtime._effects._effect import Effect
@@ -37,8 +38,12 @@ class HandoffEffect(Effect):
         """Report the agent's spec as it is today, or that there is no such agent here."""
         node, name = self.node, self.command.handoff_to
         registered = node.agents.get(name)
+        message = ""
         if registered is None:
             message = f"no agent {name!r} is registered here"
+        elif actor.run.budget.max_cost is not UNLIMITED and not registered.agent.tells_cost:
+            message = f"the run's cost is limited, and nothing tells what a call of agent {name!r} costs"
+        if registered is None or message:
             failed: Event = HandoffFailed(id=f"{self.key}.failed", time=node.clock.now(), agent=name, message=message)
             self.report(failed)
             return

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from geartrain.machine import (
     CallModel,
     CompactContext,
@@ -13,7 +15,15 @@ from geartrain.machine import (
     ModelFailed,
     PermissionsEvaluated,
 )
-from geartrain.models import ContextTooLong, Model, ModelRequest, backoff_seconds, is_retryable
+from geartrain.models import (
+    ContextTooLong,
+    Model,
+    ModelRejected,
+    ModelRequest,
+    ModelUnavailable,
+    backoff_seconds,
+    is_retryable,
+)
 from geartrain.runtime._edge import clean_text, replied
 from geartrain.runtime._effects._effect import Effect, Registry
 from geartrain.runtime._effects._requests import model_request
@@ -22,6 +32,8 @@ from geartrain.runtime._node import RunAtWork
 from geartrain.runtime._tasks import End, Ended
 from geartrain.tools import error_text
 
+# With these a provider has said that it did not do the work.
+_TOLD: Final = (ModelUnavailable, ModelRejected, ContextTooLong)
 # The most of one piece of a reply that is shown live.
 DELTA_CHARACTERS: Final = 64 * 1024
 
@@ -32,7 +44,7 @@ class ModelCallEffect(Effect):
     Subclasses say what is asked, and what becomes of a reply or of the last failure.
     """
 
-    __slots__ = ("_model", "_pause", "_tries")
+    __slots__ = ("_lost", "_model", "_pause", "_tries")
 
     command: CallModel | CompactContext
 
@@ -40,6 +52,8 @@ class ModelCallEffect(Effect):
         super().__init__(effects, run_id, command)
         self._model = model
         self._tries = 0
+        # Attempts that ended without a word from the provider: it may have done its work, and charges it.
+        self._lost = 0
         self._pause: asyncio.TimerHandle | None = None
 
     def begin(self, _actor: RunAtWork) -> None:
@@ -84,17 +98,21 @@ class ModelCallEffect(Effect):
             self.finished()
             return
         if ended.end is End.RETURNED:
-            self.report(self.replied(ended.value))
+            self._report(self.replied(ended.value))
             return
         limits = self.node.limits
         error = ended.error if ended.end is End.RAISED else None
+        self._lost += not isinstance(error, _TOLD)
         retryable = error is None or is_retryable(error)
         what = error_text(error) if error is not None else f"no reply within {limits.model_call_seconds:g} s"
         if retryable and self._tries < limits.model_attempts:
             self._try_again(error, what)
         else:
             attempts = f" (after {self._tries} attempts)" if self._tries > 1 else ""
-            self.report(self.failed(error, clean_text(what + attempts)))
+            self._report(self.failed(error, clean_text(what + attempts)))
+
+    def _report(self, event: Event) -> None:
+        self.report(replace(event, lost_attempts=self._lost) if self._lost else event)
 
     def _try_again(self, error: BaseException | None, what: str) -> None:
         wish = getattr(error, "retry_after_seconds", None)

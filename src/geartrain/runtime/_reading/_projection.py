@@ -248,6 +248,8 @@ def _finished(run: Run) -> Payload:
         "tool_failures": run.tool_failures,
         "active_seconds": round(run.active_seconds, 3),
     }
+    if run.token_count.cost:
+        payload["cost"] = round(run.token_count.cost, 6)
     if run.error is not None:
         payload |= {"code": str(run.error.code), "kind": str(run.error.kind), "message": run.error.message}
     if run.ending is not None and run.ending.by:
@@ -268,10 +270,18 @@ def _replied(event: ModelReplied, before: Run, after: Run) -> Iterator[tuple[str
         "usage_estimated": event.usage is None or event.usage.estimated,
         "calls": len(event.calls),
         "text": _short(event.text),
+        **_cost(before, after),
     }
+    if event.lost_attempts:
+        payload["lost_attempts"] = event.lost_attempts
     if event.anomaly:
         payload["anomaly"] = event.anomaly
     yield "llm_call_finished", payload
+
+
+def _cost(before: Run, after: Run) -> Payload:
+    cost = after.token_count.cost - before.token_count.cost
+    return {"cost": round(cost, 6)} if cost else {}
 
 
 def _model_failed(event: ModelFailed, _before: Run, _after: Run) -> Iterator[tuple[str, Payload]]:

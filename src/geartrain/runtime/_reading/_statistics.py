@@ -10,7 +10,7 @@ import msgspec
 from geartrain.machine import KIND_OF_CODE, RunState
 from geartrain.persistence import Journal, StoreStatistics
 
-_USED: Final = ("turn_count", "input_tokens", "output_tokens", "tool_calls", "tool_failures", "active_seconds")
+_USED: Final = ("turn_count", "input_tokens", "output_tokens", "tool_calls", "tool_failures", "active_seconds", "cost")
 _ERROR: Final = "error"
 OTHER: Final = "other"
 
@@ -19,8 +19,8 @@ class RunTotals(msgspec.Struct, frozen=True, kw_only=True):
     """All runs of a store together, as of the moment of asking.
 
     `by_state` names every state in which a run is. `errors_by_kind` and `errors_by_code` count the runs that did not
-    finish, by the reason of their end. `moved_at` is when a run was last moved (None: there is none), `set_apart` how
-    many nothing moves as they cannot be read.
+    finish, by the reason of their end; `cost` is in the unit of the agents' prices. `moved_at` is when a run was last
+    moved (None: there is none), `set_apart` how many nothing moves as they cannot be read.
     """
 
     runs: int
@@ -33,6 +33,7 @@ class RunTotals(msgspec.Struct, frozen=True, kw_only=True):
     tool_calls: int
     tool_failures: int
     active_seconds: float
+    cost: float = 0.0
     set_apart: int
     moved_at: float | None
 
@@ -61,6 +62,7 @@ class RunTotals(msgspec.Struct, frozen=True, kw_only=True):
             tool_calls=used["tool_calls"],
             tool_failures=used["tool_failures"],
             active_seconds=round(store.sums["active_seconds"], 3),
+            cost=round(store.sums["cost"], 6),
             set_apart=store.marked,
             moved_at=store.updated_at,
         )
