@@ -23,6 +23,7 @@ from geartrain.persistence._errors import (
     StoreClosed,
 )
 from geartrain.persistence._protocol import (
+    LOST_CLAIMS_KEPT,
     Claim,
     Entry,
     Head,
@@ -286,7 +287,10 @@ class MemoryJournal:
         _check_lease(lease_seconds)
         if self._claimed and self._claim.owner != owner and self._claim.expires_at > now:
             raise StoreBusy(PATH, None, None)
-        self._claim = Claim(owner=owner, epoch=self._claim.epoch + 1, expires_at=now + lease_seconds)
+        lost = self._claim.lost
+        if self._claimed:
+            lost = frozenset(sorted({*lost, self._claim.epoch})[-LOST_CLAIMS_KEPT:])
+        self._claim = Claim(owner=owner, epoch=self._claim.epoch + 1, expires_at=now + lease_seconds, lost=lost)
         self._claimed = True
         return self._claim
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -122,11 +122,19 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """The right to append, until `expires_at`: every entry carries its `epoch`; a later claim ends it."""
+    """The right to append, until `expires_at`: every entry carries its `epoch`; a later claim ends it.
+
+    `lost` are the epochs of the newest earlier claims that were never given back: their owners died, or were cut off.
+    """
 
     owner: str
     epoch: int
     expires_at: float
+    lost: frozenset[int] = frozenset()
+
+
+# So many lost claims are known at most.
+LOST_CLAIMS_KEPT: Final = 1_000
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):
@@ -285,7 +293,8 @@ class Journal(Protocol):
     async def claim(self, owner: str, *, now: float, lease_seconds: float) -> Claim:
         """Become the one owner of this store: a new epoch, higher than all before.
 
-        A claim does not outlive the process that made it, where the store can tell (SQLite can).
+        A claim does not outlive the process that made it, where the store can tell (SQLite can). Claims that were never
+        given back stay known as `Claim.lost`, whatever comes in between.
 
         Raises:
             StoreBusy: Another owner's claim has not expired.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
@@ -33,6 +34,8 @@ from geartrain.machine import (
 from geartrain.machine import Refusal as _Refusal
 from geartrain.persistence import Entry, Head, LoadedRun, RunCorrupt, StoredEvent
 
+# The counter that says under which claim a run was last moved: that tells whether the process that did so died.
+EPOCH: Final = "epoch"
 # A checkpoint is written at these boundaries only, if enough was written since the last one.
 _BOUNDARIES = frozenset({RunState.COMPACT_OR_SAVE, RunState.SUSPENDED, *ENDED})
 
@@ -121,6 +124,7 @@ def entry_of(
     so all checkpoints together cost no more than the events do.
     """
     run = moves[-1].run
+    head = head_of(run, spec)
     events = [stored(moved) for moved in moves]
     tail = tail_bytes + sum(len(event.body) for event in events)
     boundary = any(state in _BOUNDARIES for moved in moves for state in moved.run.path)
@@ -133,7 +137,7 @@ def entry_of(
         epoch=epoch,
         expected=expected,
         events=tuple(events),
-        head=head_of(run, spec),
+        head=msgspec.structs.replace(head, counters={**head.counters, EPOCH: epoch}),
         checkpoint=checkpoint,
         checkpoint_version=RUN_VERSION,
         specs=specs,

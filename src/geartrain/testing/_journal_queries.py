@@ -213,6 +213,20 @@ class QueryConformance:
         assert first.epoch < second.epoch < third.epoch < fourth.epoch
         assert (second.owner, second.expires_at) == ("b", START + 20)
 
+    async def test_a_claim_knows_the_earlier_ones_that_were_never_given_back(self, journal: Journal) -> None:
+        """For ever, whatever orderly claims come in between; renewing one does not forget them."""
+        first = await journal.claim("a", now=START, lease_seconds=10)
+        second = await journal.claim("b", now=START + 10, lease_seconds=10)
+        await journal.release(second)
+        third = await journal.claim("c", now=START + 11, lease_seconds=10)
+        await journal.release(third)
+
+        fourth = await journal.claim("d", now=START + 12, lease_seconds=10)
+        renewed = await journal.renew(fourth, now=START + 13, lease_seconds=10)
+
+        assert first.lost == frozenset()
+        assert second.lost == third.lost == fourth.lost == renewed.lost == {first.epoch}
+
     async def test_a_renewed_claim_lasts_longer(self, journal: Journal) -> None:
         """Under the same epoch; a lost one cannot be renewed, and giving it back takes nothing from the new owner."""
         first = await journal.claim("a", now=START, lease_seconds=10)

@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from geartrain.clock import LoopClock
 from geartrain.ids import CountedIds
 from geartrain.limits import Limits
@@ -37,7 +39,8 @@ class LastingJournal(MemoryJournal):
         left._inbox = copy.deepcopy(self._inbox)
         left._specs, left._artifacts = dict(self._specs), dict(self._artifacts)
         left._marks = dict(self._marks)
-        left._claim = self._claim
+        lost = {*self._claim.lost, self._claim.epoch} if self._claimed else self._claim.lost
+        left._claim = msgspec.structs.replace(self._claim, lost=frozenset(lost))
         return left
 
 

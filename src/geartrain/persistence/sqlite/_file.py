@@ -20,6 +20,7 @@ from geartrain.persistence._errors import StoreUnusable
 from geartrain.persistence.sqlite._batch import CommitFailed, transact
 from geartrain.persistence.sqlite._lock import FileUse
 from geartrain.persistence.sqlite._schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION, statements
+from geartrain.persistence.sqlite._writes import note_lost
 
 BUSY_SECONDS: Final = 5.0
 SQLITE_LEAST: Final = (3, 37, 0)
@@ -174,7 +175,7 @@ def _closed_on_error(connection: sqlite3.Connection) -> Iterator[None]:
 def _prepare(path: str, connection: sqlite3.Connection) -> None:
     _migrate_to_newest(path, connection)
     # Whoever held the claim is no more: this process has the lock.
-    transact(connection, lambda writer: writer.execute("UPDATE owner SET held = 0"))
+    transact(connection, note_lost)
 
 
 def _migrate_to_newest(path: str, connection: sqlite3.Connection) -> None:

@@ -5,7 +5,7 @@ was released is never edited: a change is a new one at the end.
 
 `events` holds the journals. Each row of `events`, `checkpoints`, `inbox`, `specs` and `artifacts` carries a
 checksum over all that is in it and to whom it belongs; `runs` carries two, over what is written once and over what
-changes. `run_specs` and `run_artifacts` say which run refers to what, so that a shared one goes with its last run.
+changes. `lost_claims` names the newest claims that were never given back. `run_specs` and `run_artifacts` say which run refers to what, so that a shared one goes with its last run.
 """
 
 from __future__ import annotations
@@ -97,6 +97,9 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         expires_at REAL NOT NULL
     );
     INSERT INTO owner VALUES (1, '', 0, 0, 0, 0);
+    """,
+    """
+    CREATE TABLE lost_claims (epoch INTEGER NOT NULL PRIMARY KEY) WITHOUT ROWID;
     """,
 )
 

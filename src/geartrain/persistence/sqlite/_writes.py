@@ -5,8 +5,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable
 
+import msgspec
+
 from geartrain.persistence._errors import OwnershipLost, RunNotEnded, StoreBusy
-from geartrain.persistence._protocol import Claim
+from geartrain.persistence._protocol import LOST_CLAIMS_KEPT, Claim
 
 _OWN_TABLES = ("events", "checkpoints", "inbox", "run_specs", "run_artifacts", "marks", "runs")
 _SHARED_TABLES = (("specs", "run_specs"), ("artifacts", "run_artifacts"))
@@ -21,7 +23,10 @@ def claim(
     ).fetchone()
     if held and holder != owner and expires_at > now:
         raise StoreBusy(path, pid, claimed_at)
-    new = Claim(owner=owner, epoch=epoch + 1, expires_at=now + lease_seconds)
+    if held:
+        note_lost(connection)
+    lost = frozenset(number for (number,) in connection.execute("SELECT epoch FROM lost_claims"))
+    new = Claim(owner=owner, epoch=epoch + 1, expires_at=now + lease_seconds, lost=lost)
     connection.execute(
         "UPDATE owner SET owner = ?, epoch = ?, held = 1, claimed_at = ?, expires_at = ?",
         (new.owner, new.epoch, now, new.expires_at),
@@ -29,12 +34,22 @@ def claim(
     return new
 
 
+def note_lost(connection: sqlite3.Connection) -> None:
+    """Note that the claim in force, if one is, was never given back; it is in force no longer."""
+    connection.execute("INSERT OR IGNORE INTO lost_claims SELECT epoch FROM owner WHERE held = 1")
+    connection.execute(
+        "DELETE FROM lost_claims WHERE epoch NOT IN (SELECT epoch FROM lost_claims ORDER BY epoch DESC LIMIT ?)",
+        (LOST_CLAIMS_KEPT,),
+    )
+    connection.execute("UPDATE owner SET held = 0")
+
+
 def renew(connection: sqlite3.Connection, old: Claim, *, now: float, lease_seconds: float) -> Claim:
     """Extend a claim that is in force."""
-    owner, epoch, held = connection.execute("SELECT owner, epoch, held FROM owner").fetchone()
+    epoch, held = connection.execute("SELECT epoch, held FROM owner").fetchone()
     if not held or epoch != old.epoch:
         raise OwnershipLost(old.epoch, epoch)
-    new = Claim(owner=owner, epoch=epoch, expires_at=now + lease_seconds)
+    new = msgspec.structs.replace(old, expires_at=now + lease_seconds)
     connection.execute("UPDATE owner SET expires_at = ?", (new.expires_at,))
     return new
 
