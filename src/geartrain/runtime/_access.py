@@ -43,7 +43,7 @@ from geartrain.machine import (
 )
 from geartrain.mailbox import Lane
 from geartrain.persistence import StoredEvent
-from geartrain.runtime._actor import Delivery
+from geartrain.runtime._delivery import Delivery
 from geartrain.runtime._edge import checked_event
 from geartrain.runtime._host import Host
 from geartrain.runtime._hub import Watch
@@ -182,7 +182,8 @@ class RunAccess:
                 actor = node.actors.get(run_id)
                 if actor is None and row is None:
                     raise RunNotFound(run_id)
-                if actor is None and row is not None and (row.head.live or row.mark is not None):
+                moves = row is not None and row.head.live and not node.suspects.waits(run_id)
+                if actor is None and row is not None and (moves or row.mark is not None):
                     actor = await self._host.residents.actor(run_id)  # nobody else moves it
                 if actor is None:
                     snapshot = await snapshot_of(node.journal, run_id)

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
+
+import msgspec
 
 from geartrain import faults
 from geartrain.actors import Cell, CellState, Reply
@@ -23,7 +25,6 @@ from geartrain.errors import (
     InternalError,
     MailboxFull,
     RunNotFound,
-    RunSetApart,
     RuntimeClosed,
 )
 from geartrain.machine import (
@@ -37,7 +38,6 @@ from geartrain.machine import (
     Refusal,
     Run,
     RunQuarantined,
-    RunRecovered,
     Step,
     event_digest,
     rests,
@@ -53,57 +53,16 @@ from geartrain.persistence import (
     StoreClosed,
     StoreFailed,
 )
-from geartrain.runtime._edge import clean_text
-from geartrain.runtime._entry import Moved, entry_of, head_of, stored
+from geartrain.runtime._delivery import NOTHING, Delivery
+from geartrain.runtime._entry import Moved, Revived, entry_of
 from geartrain.runtime._judging import PendingVerdicts, ask_policy
-from geartrain.runtime._log import log, plain_traceback
+from geartrain.runtime._log import log
 from geartrain.runtime._node import FoundSpecs, Node
-from geartrain.tools import error_text
+from geartrain.runtime._suspects import verdict
 
 # Outside events remembered by a loaded run, so that a delivery repeated at once is known without asking the store.
 _RECENT: Final = 256
 _RETRY_SECONDS_MAX: Final = 5.0
-_NOTHING: Final[Mapping[str, bytes]] = {}
-
-
-class Delivery:
-    """An event on its way into a run, and where its fate is told."""
-
-    __slots__ = ("artifacts", "event", "inbox", "outside", "reply", "settled", "specs")
-
-    def __init__(
-        self,
-        event: Event,
-        *,
-        outside: bool,
-        reply: Reply[int] | None = None,
-        artifacts: Mapping[str, bytes] = _NOTHING,
-        specs: FoundSpecs | None = None,
-        inbox: int | None = None,
-        settled: Callable[[], object] | None = None,
-    ) -> None:
-        self.event = event
-        self.outside = outside
-        self.reply = reply
-        self.artifacts = artifacts
-        self.specs = specs
-        self.inbox = inbox
-        # Called at once when its fate is known, before anything follows from it: a reply is heard a turn later.
-        self.settled = settled
-
-    def accept(self, seq: int) -> None:
-        """Tell that the event is stored as number *seq*."""
-        if self.settled is not None:
-            self.settled()
-        if self.reply is not None:
-            self.reply.answer(seq)
-
-    def fail(self, error: Exception) -> None:
-        """Tell that the event is not stored."""
-        if self.settled is not None:
-            self.settled()
-        if self.reply is not None:
-            self.reply.fail(error)
 
 
 class RunActor:
@@ -138,7 +97,7 @@ class RunActor:
         self.cell: Cell[Delivery] = Cell(
             run.id,
             self,
-            on_failure=self._failed,
+            on_failure=self.failed,
             capacity=node.limits.mailbox_capacity,
             reserved_capacity=4 * node.limits.calls_per_reply + 64,
             messages_per_turn=node.limits.messages_per_turn,
@@ -152,7 +111,7 @@ class RunActor:
     def put_result(
         self,
         event: Event,
-        artifacts: Mapping[str, bytes] = _NOTHING,
+        artifacts: Mapping[str, bytes] = NOTHING,
         *,
         specs: FoundSpecs | None = None,
         reply: Reply[int] | None = None,
@@ -181,7 +140,7 @@ class RunActor:
     def receive(self, batch: Sequence[Delivery], /) -> asyncio.Future[Any] | None:
         """Step through *batch* and append what it gave; called by the cell.
 
-        Returns the future of the append: the cell takes nothing more until it is done, and comes to `_failed` with
+        Returns the future of the append: the cell takes nothing more until it is done, and comes to `failed` with
         this batch if it fails.
         """
         moves: list[Moved] = []
@@ -202,6 +161,8 @@ class RunActor:
         if delivery.inbox is not None:
             self._consumed = (*self._consumed, delivery.inbox)
         digest = event_digest(event) if delivery.outside else ""
+        if self.node.circuit.has_failed and run.seq:
+            event = self._dated(event, run)
         if digest and (known := self._recent.get(event.id)) is not None:
             if known[0] == digest:
                 taken.append((delivery, known[1]))
@@ -219,6 +180,11 @@ class RunActor:
         moves.append(Moved(event, result.run, digest, result.commands))
         taken.append((delivery, result.run.seq))
         return self._follow(result, moves)
+
+    def _dated(self, event: Event, run: Run) -> Event:
+        """Return *event* with the time since the one before in which the store could not write."""
+        idle = self.node.circuit.idle_seconds(run.updated_at, max(event.time, run.updated_at))
+        return msgspec.structs.replace(event, idle_seconds=idle) if idle else event
 
     def _remember(self, event_id: str, digest: str, seq: int) -> None:
         self._recent[event_id] = (digest, seq)
@@ -256,11 +222,20 @@ class RunActor:
             )
         if not result.commands or run.held_by(HoldKind.QUARANTINED):
             return None
-        if run.agent not in node.agents and run.ending is None and not rests(run, self.specs[run.spec]):
-            reason = f"agent {run.agent!r} is not registered here"
-            return RunQuarantined(id=f"gone.{run.seq}", time=run.updated_at, reason=reason, code="agent_gone")
+        if (event := self._set_apart(run)) is not None or node.suspects.waits(run.id):
+            return event  # of a suspect nothing of a stranger's may run before its turn, and the policy is one
         command = next((c for c in result.commands if isinstance(c, EvaluatePermissions)), None)
         return self._verdicts(run, command) if command is not None else None
+
+    def _set_apart(self, run: Run) -> Event | None:
+        """Return what sets a run apart that must not go on here."""
+        spec = self.specs[run.spec]
+        if run.crashes_alone and (apart := verdict(run, spec, self.node.limits)) is not None:
+            return apart
+        if run.agent not in self.node.agents and run.ending is None and not rests(run, spec):
+            reason = f"agent {run.agent!r} is not registered here"
+            return RunQuarantined(id=f"gone.{run.seq}", time=run.updated_at, reason=reason, code="agent_gone")
+        return None
 
     def _verdicts(self, run: Run, command: EvaluatePermissions) -> Event | None:
         """Return the verdicts if the policy gives them at once; otherwise leave them to an effect."""
@@ -312,7 +287,7 @@ class RunActor:
         self, moves: list[Moved], taken: list[tuple[Delivery, int]], entry: Entry, future: asyncio.Future[int]
     ) -> None:
         if future.cancelled() or future.exception() is not None:
-            return  # the cell brings it to `_failed`
+            return  # the cell brings it to `failed`
         faults.reach("run.append.after", self.run.id)
         before, self.run = self.run, moves[-1].run
         self._consumed, self._retries = (), 0
@@ -320,26 +295,56 @@ class RunActor:
         written = sum(len(event.body) for event in entry.events)
         self._tail_bytes = 0 if checkpointed else self._tail_bytes + written
         node = self.node
-        if node.store_failed_since is not None:
-            node.store_answers()
-        if node.hub.active:
-            node.hub.moved(before, moves, checkpointed=checkpointed)
-        if before.seq < node.limits.events_per_run_warning <= self.run.seq:
-            log.warning("run_is_long", run_id=self.run.id, events=self.run.seq, limit=node.limits.events_per_run)
+        node.circuit.answers()
         for delivery, seq in taken:
             delivery.accept(seq)
-        if node.approvals.active:
-            node.approvals.moved(before, self.run)
-        node.tell_waiters(self.run, self.specs[self.run.spec])
+        try:
+            self._tell(before, moves, entry.head.wake_at, checkpointed=checkpointed)
+        except Exception as error:  # noqa: BLE001 - a fault of ours or of a hook: the step is stored, and the run goes on
+            node.on_stumbled(self, error)
+            node.tell_waiters(self.run, self.specs[self.run.spec])
         if not node.closing:
             node.effects.reconcile(self, moves[-1].commands)
-        if entry.head.wake_at is not None:
-            node.on_wake_at(entry.head.wake_at)
         self._rest_soon()
+
+    def _tell(self, before: Run, moves: list[Moved], wake_at: float | None, *, checkpointed: bool) -> None:
+        """Tell all who want to know of what is stored now."""
+        node, run = self.node, self.run
+        if node.hub.active:
+            node.hub.moved(before, moves, checkpointed=checkpointed)
+        if before.seq < node.limits.events_per_run_warning <= run.seq:
+            log.warning("run_is_long", run_id=run.id, events=run.seq, limit=node.limits.events_per_run)
+        if node.approvals.active:
+            node.approvals.moved(before, run)
+        spec = self.specs[run.spec]
+        node.tell_waiters(run, spec)
+        node.suspects.moved(run, spec)
+        if wake_at is not None:
+            node.on_wake_at(wake_at)
+
+    def take_alone(self, delivery: Delivery) -> asyncio.Future[int] | None:
+        """Take one delivery while the cell is broken; return the future of its append, if it gave anything to store."""
+        moves: list[Moved] = []
+        taken: list[tuple[Delivery, int]] = []
+        self._take(delivery, self.run, moves, taken)
+        if moves:
+            self.appending = self._append(moves, taken)
+            return self.appending
+        for each, seq in taken:
+            each.accept(seq)
+        return None
+
+    def renew(self, revived: Revived) -> None:
+        """Be where the store is: nothing stays of what was not stored."""
+        self.run = revived.run
+        self.specs = revived.specs
+        self._tail_bytes = revived.tail_bytes
+        self._recent.clear()
+        self._consumed = ()
 
     # Failure
 
-    def _failed(self, error: BaseException, batch: Sequence[Delivery]) -> None:
+    def failed(self, error: BaseException, batch: Sequence[Delivery]) -> None:
         """Deal with a batch that could not be stepped through or appended; called by the cell, which then waits."""
         for delivery in batch:
             self._recent.pop(delivery.event.id, None)
@@ -350,31 +355,36 @@ class RunActor:
             return
         match error:
             case DuplicateEvent():
-                self._go_on_with(self._without_duplicate(batch, error))
+                self.go_on_with(self._without_duplicate(batch, error))
             case StoreFailed():
-                self.node.store_fails(error)
+                self.node.circuit.fails(error)
                 self._try_later(self._kept(batch, error))
             case CommitUnknown():
-                self.node.store_fails(error)
-                self._leave(batch, error)
+                self.node.circuit.fails(error)
+                self.leave(batch, error)
             case OwnershipLost():
                 self.node.on_ownership_lost(error)
-                self._leave(batch, error)
+                self.leave(batch, error)
             case JournalConflict():
-                self._leave(batch, error)
+                self.leave(batch, error)
             case _:
-                self._quarantine(error, batch)
+                self.node.on_crash(self, error, batch)
 
     def _without_duplicate(self, batch: Sequence[Delivery], error: DuplicateEvent) -> list[Delivery]:
         left = []
         for delivery in batch:
             if not delivery.outside or delivery.event.id != error.event_id:
                 left.append(delivery)
-            elif event_digest(delivery.event) == error.stored_digest:
-                delivery.accept(error.stored_seq)
             else:
-                delivery.fail(EventConflict(self.run.id, error.event_id))
+                self.tell_duplicate(delivery, error)
         return left
+
+    def tell_duplicate(self, delivery: Delivery, error: DuplicateEvent) -> None:
+        """Acknowledge what is stored already, or refuse another event under its id."""
+        if event_digest(delivery.event) == error.stored_digest:
+            delivery.accept(error.stored_seq)
+        else:
+            delivery.fail(EventConflict(self.run.id, error.event_id))
 
     def _kept(self, batch: Sequence[Delivery], error: Exception) -> list[Delivery]:
         """Fail what came from outside; keep what effects brought, which nobody else has."""
@@ -383,7 +393,8 @@ class RunActor:
                 delivery.fail(error)
         return [delivery for delivery in batch if not delivery.outside]
 
-    def _go_on_with(self, deliveries: Sequence[Delivery]) -> None:
+    def go_on_with(self, deliveries: Sequence[Delivery]) -> None:
+        """Go on after a failure, with what was in hand and all that has come meanwhile."""
         if self.cell.state is CellState.STOPPED:  # the runtime closed meanwhile
             return
         self.cell.restart(self)
@@ -394,9 +405,9 @@ class RunActor:
     def _try_later(self, deliveries: Sequence[Delivery]) -> None:
         self._retries += 1
         delay = min(0.05 * 2**self._retries, _RETRY_SECONDS_MAX) if deliveries else 0.0
-        asyncio.get_running_loop().call_later(delay, self._go_on_with, deliveries)
+        asyncio.get_running_loop().call_later(delay, self.go_on_with, deliveries)
 
-    def _leave(self, batch: Sequence[Delivery], error: GeartrainError) -> None:
+    def leave(self, batch: Iterable[Delivery], error: GeartrainError) -> None:
         """Let go of the run: what is stored is not what this actor holds; it is read again when needed."""
         log.warning("run_dropped", run_id=self.run.id, error=str(error))
         for delivery in batch:
@@ -404,42 +415,6 @@ class RunActor:
         self.drop(error)
         if not self.node.closing:
             self.node.on_dropped(self.run.id)
-
-    def _quarantine(self, error: BaseException, batch: Sequence[Delivery]) -> None:
-        """Set the event aside that could not be stepped through or stored, and quarantine the run."""
-        log.error("run_actor_failed", run_id=self.run.id, traceback=plain_traceback(error))
-        aside = self._culprit(batch)
-        aside.fail(
-            InternalError(
-                f"run {self.run.id!r}: {type(aside.event).__name__} could not be handled: {error_text(error)}"
-            )
-        )
-        reason = clean_text(error_text(error))
-        if isinstance(aside.event, RunQuarantined) or self.run.seq == 0:
-            self._set_apart(batch, reason)
-            return
-        quarantine = RunQuarantined(
-            id=f"quarantine.{self.run.seq}",
-            time=self.node.clock.now(),
-            reason=reason,
-            aside=type(aside.event).__name__,
-        )
-        others = [delivery for delivery in batch if delivery is not aside]
-        self._go_on_with([*others, Delivery(quarantine, outside=False)])
-
-    def _culprit(self, batch: Sequence[Delivery]) -> Delivery:
-        """Return the first delivery of *batch* that cannot be stepped through or stored: by trying, which is pure."""
-        run = self.run
-        for delivery in batch:
-            try:
-                result = step(run, delivery.event, self.specs)
-                if not isinstance(result, Refusal):
-                    run = result.run
-                    stored(Moved(delivery.event, run, "", ()))
-                    head_of(run, self.specs[run.spec])
-            except Exception:  # noqa: BLE001 - whatever it was, it was logged when it happened first
-                return delivery
-        return batch[0]
 
     def _rest_soon(self) -> None:
         if self.at_rest:
@@ -462,21 +437,8 @@ class RunActor:
         node = self.node
         if node.actors.get(self.run.id) is self:
             del node.actors[self.run.id]
+            node.suspects.gone(self.run.id)
         node.effects.forget(self.run.id)
         self._drop_pending()
         for delivery in self.cell.stop():
             delivery.fail(error or InternalError(f"run {self.run.id!r}: dropped with messages waiting"))
-
-    def _set_apart(self, batch: Sequence[Delivery], reason: str) -> None:
-        """Give up on the run in this process: whoever waits for it, now or later, is told why."""
-        apart = RunSetApart(self.run.id, reason)
-        for delivery in batch:
-            delivery.fail(apart)
-        self.drop(apart)
-        self.node.set_apart(self.run.id, apart, lasting=bool(self.run.seq))
-
-
-def recovered(run: Run, time: float) -> RunRecovered:
-    """Return the first event of a run that another process left in the middle."""
-    attempt = run.recoveries + 1
-    return RunRecovered(id=f"recovery.{attempt}", time=time, attempt=attempt)

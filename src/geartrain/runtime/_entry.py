@@ -124,7 +124,6 @@ def entry_of(
     so all checkpoints together cost no more than the events do.
     """
     run = moves[-1].run
-    head = head_of(run, spec)
     events = [stored(moved) for moved in moves]
     tail = tail_bytes + sum(len(event.body) for event in events)
     boundary = any(state in _BOUNDARIES for moved in moves for state in moved.run.path)
@@ -137,13 +136,23 @@ def entry_of(
         epoch=epoch,
         expected=expected,
         events=tuple(events),
-        head=msgspec.structs.replace(head, counters={**head.counters, EPOCH: epoch}),
+        head=_head_under(run, spec, epoch),
         checkpoint=checkpoint,
         checkpoint_version=RUN_VERSION,
         specs=specs,
         artifacts=artifacts,
         consumed=consumed,
     )
+
+
+def nothing_new(run: Run, spec: AgentSpec, epoch: int) -> Entry:
+    """Return the entry that writes once more where *run* is: so it is found out whether the store can write."""
+    return Entry(run_id=run.id, epoch=epoch, expected=run.seq, events=(), head=_head_under(run, spec, epoch))
+
+
+def _head_under(run: Run, spec: AgentSpec, epoch: int) -> Head:
+    head = head_of(run, spec)
+    return msgspec.structs.replace(head, counters={**head.counters, EPOCH: epoch})
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ from geartrain.runtime._node import Node
 from geartrain.runtime._policy import Policy
 from geartrain.runtime._residents import Residents
 from geartrain.runtime._stall import LoopStall, StallDetector
+from geartrain.runtime._run_supervisor import RunSupervisor
 from geartrain.runtime._tasks import EffectTasks
 from geartrain.runtime._timer import Timer
 from geartrain.tools import Pool, ThreadPool, loading_in_a_worker
@@ -190,6 +191,10 @@ class Host:
         timer = Timer(node, residents.wake, only_loaded=self.settings.recover == "none")
         node.on_wake_at = timer.note
         node.on_ownership_lost = self._ownership_lost
+        supervisor = RunSupervisor(node)
+        node.on_crash, node.on_stumbled = supervisor.crashed, supervisor.stumbled
+        node.circuit.probe = residents.probe
+        node.suspects.on_turn = residents.take_turn
         try:
             async with anyio.create_task_group() as services:
                 node.spawn = partial(_spawn, services)
@@ -288,6 +293,8 @@ class Host:
 
     async def _let_go(self, node: Node) -> None:
         error = RuntimeClosed("waiting for a run")
+        node.suspects.close()
+        node.circuit.close()
         for actor in list(node.actors.values()):
             actor.drop(error)
         for run_id in list(node.waiters):

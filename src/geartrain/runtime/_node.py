@@ -18,11 +18,12 @@ from geartrain.persistence import Claim, Journal
 from geartrain.runtime._agent import RegisteredAgent
 from geartrain.runtime._approvals import Approvals
 from geartrain.runtime._attempts import Attempts
+from geartrain.runtime._circuit import StoreCircuit
 from geartrain.runtime._hub import Hub
 from geartrain.runtime._judging import PendingVerdicts
-from geartrain.runtime._log import log
 from geartrain.runtime._policy import Policy
 from geartrain.runtime._reading._runs import RunSnapshot
+from geartrain.runtime._suspects import Suspects
 from geartrain.runtime._tasks import EffectTasks
 from geartrain.tools import Pool, ProcessStatistics, ThreadPool
 
@@ -140,12 +141,19 @@ class Node:
     on_dropped: Callable[[str], None] = lambda _run_id: None
     # Runs that this process has given up on though their journals are as they should be, and why.
     apart: dict[str, RunSetApart] = field(default_factory=dict)
-    store_failed_since: float | None = None
+    circuit: StoreCircuit = field(init=False)
+    suspects: Suspects = field(default_factory=Suspects)
+    # What the supervisor of the runs does about an actor that crashed with a batch, or after a step was stored.
+    on_crash: Callable[[Any, BaseException, Any], None] = field(init=False)
+    on_stumbled: Callable[[Any, BaseException], None] = field(init=False)
     # What the executor offers besides carrying out effects, if it does.
     close_executor: Callable[[float], Awaitable[None]] | None = None
     process_statistics: Callable[[], ProcessStatistics | None] | None = None
     closing: bool = False
     effects: EffectRegistry = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.circuit = StoreCircuit(self.clock)
 
     def tell_waiters(self, run: Run, spec: AgentSpec) -> None:
         """Let those go on that wait for what *run* has now reached."""
@@ -177,15 +185,3 @@ class Node:
             self.apart[run_id] = error
         self.fail_waiters(run_id, error)
         self.hub.gone(run_id)
-
-    def store_answers(self) -> None:
-        """Note that the store can write again."""
-        if self.store_failed_since is not None:
-            log.info("store_recovered", failed_seconds=round(self.clock.now() - self.store_failed_since, 3))
-            self.store_failed_since = None
-
-    def store_fails(self, error: GeartrainError) -> None:
-        """Note that the store cannot write: what effects bring waits, so nothing new starts until it can."""
-        if self.store_failed_since is None:
-            self.store_failed_since = self.clock.now()
-            log.error("store_failed", error=str(error))

@@ -3,7 +3,8 @@
 Rule 1: a run is loaded once at a time; whoever asks meanwhile waits for the same load.
 Rule 2: a run that is found in the middle of something was left there by a process that is gone: the first thing
 appended to it is `RunRecovered`.
-Rule 3: a run that cannot be read is set apart with its reason; its journal is left as it is, and others go on.
+Rule 3: one that may have killed that process goes on alone, when its turn has come (`_suspects`).
+Rule 4: a run that cannot be read is set apart with its reason; its journal is left as it is, and others go on.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from geartrain import faults
 from geartrain.errors import FormatUnknown, GeartrainError, RunNotFound, RunSetApart, RuntimeClosed
 from geartrain.machine import ENDED, Run, alarms, decode_event
 from geartrain.mailbox import Lane
-from geartrain.persistence import InboxItem, LoadedRun, RunCorrupt, StoreFailed
-from geartrain.runtime._actor import Delivery, RunActor, recovered
-from geartrain.runtime._entry import Revived, revive
+from geartrain.persistence import InboxItem, JournalConflict, LoadedRun, OwnershipLost, RunCorrupt, StoreFailed
+from geartrain.runtime._actor import RunActor
+from geartrain.runtime._delivery import Delivery
+from geartrain.runtime._entry import Revived, nothing_new, revive
 from geartrain.runtime._log import log, plain_traceback
 from geartrain.runtime._node import Node, RunAtWork
+from geartrain.runtime._suspects import READ_AGAIN, interruption, recovered, suspect
 from geartrain.tools import error_text
 
 _PAGE: Final = 100
@@ -112,14 +115,61 @@ class Residents:
         if node.approvals.active:
             node.approvals.moved(None, revived.run)
         if loaded.head.live:
-            actor.cell.send_nowait(Delivery(recovered(revived.run, node.clock.now()), outside=False), Lane.CONTROL)
-            faults.reach("run.recovered", run_id)
+            self._recover(actor, interruption(loaded, node.claim))
         for event in alarms(revived.run, revived.specs[revived.run.spec], node.clock.now()):
             # Before whatever made us load it: an approval that has expired is not approved.
             actor.cell.send_nowait(Delivery(event, outside=False), Lane.CONTROL)
         for item in loaded.inbox:
             self._deliver_inbox(actor, item)
         return actor
+
+    def _recover(self, actor: RunAtWork, reason: str) -> None:
+        """Let a run go on that was left in the middle: alone, if it is suspect and its turn has come."""
+        node, run = self._node, actor.run
+        alone = suspect(run, actor.specs[run.spec], reason, node.agents, node.limits) and node.suspects.admit(run.id)
+        event = recovered(run, node.clock.now(), reason, alone=alone)
+        actor.cell.send_nowait(Delivery(event, outside=False), Lane.CONTROL)
+        faults.reach("run.recovered", run.id)
+
+    def take_turn(self, run_id: str) -> None:
+        """Let a suspect go on alone, whose turn has come."""
+        if not self._node.closing:
+            self._node.spawn(self._go_on_alone, run_id)
+
+    async def _go_on_alone(self, run_id: str) -> None:
+        node, delay = self._node, 0.1
+        while not node.closing:
+            actor = node.actors.get(run_id)
+            if actor is not None:  # something was brought to it while it waited, so it is recovered already
+                event = recovered(actor.run, node.clock.now(), READ_AGAIN, alone=True)
+                actor.cell.put_result(Delivery(event, outside=False))
+                return
+            try:
+                (await self.actor(run_id)).rest_if_idle()
+            except StoreFailed:
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, 5.0)
+                continue
+            except GeartrainError as error:
+                log.error("run_not_recovered", run_id=run_id, error=str(error))
+                node.suspects.gone(run_id)
+            return
+
+    def probe(self, run_id: str) -> None:
+        """Try whether the store can write, with what changes nothing: where that run is, once more."""
+        node = self._node
+        actor = node.actors.get(run_id)
+        if actor is None or not actor.run.seq:
+            return
+        future = node.journal.append(nothing_new(actor.run, actor.specs[actor.run.spec], node.claim.epoch))
+        future.add_done_callback(self._probed)
+
+    def _probed(self, future: asyncio.Future[int]) -> None:
+        error = None if future.cancelled() else future.exception()
+        if isinstance(error, OwnershipLost):
+            self._node.on_ownership_lost(error)
+        elif error is None or isinstance(error, JournalConflict):  # it could look, and was about to write
+            self._node.circuit.answers()
 
     def _deliver_inbox(self, actor: RunAtWork, item: InboxItem) -> None:
         event = decode_event(item.type, item.version, item.body)
@@ -158,13 +208,31 @@ class Residents:
                 return
 
     async def recover(self, run_id: str) -> None:
-        """Load one run; one that cannot be read stops nobody."""
+        """Load one run; one that cannot be read stops nobody, and a suspect waits for its turn where it is."""
         try:
-            (await self.actor(run_id)).rest_if_idle()
+            if not await self._must_wait(run_id):
+                (await self.actor(run_id)).rest_if_idle()
         except StoreFailed:
             raise
         except GeartrainError as error:
             log.error("run_not_recovered", run_id=run_id, error=str(error))
+
+    async def _must_wait(self, run_id: str) -> bool:
+        """Put a suspect in the queue of those that wait for their turn, without taking it into memory."""
+        node = self._node
+        if node.suspects.alone is None or run_id in node.actors or run_id in self._loading:
+            return False
+        try:
+            loaded = await node.journal.load(run_id)
+            if loaded is None or not loaded.head.live or loaded.mark is not None:
+                return False
+            revived = revive(loaded)
+        except (RunCorrupt, FormatUnknown):
+            return False  # loading it says so
+        run, reason = revived.run, interruption(loaded, node.claim)
+        if run_id in node.actors or not suspect(run, revived.specs[run.spec], reason, node.agents, node.limits):
+            return False
+        return not node.suspects.admit(run_id)
 
     async def reload(self, run_id: str) -> None:
         """Load a run again whose actor was dropped because the store did not say what became of an append."""

@@ -31,9 +31,9 @@ from geartrain.machine import (
 )
 from geartrain.persistence import Journal, StoreStatistics
 from geartrain.runtime._access import RunAccess
-from geartrain.runtime._actor import Delivery
 from geartrain.runtime._agent import Agent, RegisteredAgent
 from geartrain.runtime._approvals import ApprovalHook, open_approvals
+from geartrain.runtime._delivery import Delivery
 from geartrain.runtime._effects._executor import Executor, LiveExecutor
 from geartrain.runtime._handle import RunHandle
 from geartrain.runtime._host import Host, Settings, registered_agents
@@ -64,6 +64,8 @@ class RuntimeStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """How a runtime is doing, as of the moment of asking; `processes` is None until a tool needs a worker process.
 
     `loop` says how often and where the event loop stood still.
+    `store_failing_since` is when the store began to fail (seconds since 1970; None: it can write). `suspects_waiting`
+    are the runs that may have killed earlier processes, and wait for their turn to go on alone.
     """
 
     runs_loaded: int
@@ -77,6 +79,8 @@ class RuntimeStatistics(msgspec.Struct, frozen=True, kw_only=True):
     observers: tuple[ObserverStatistics, ...]
     processes: ProcessStatistics | None = None
     loop: LoopStatistics = LoopStatistics()
+    store_failing_since: float | None = None
+    suspects_waiting: tuple[str, ...] = ()
 
 
 class Runtime(AbstractAsyncContextManager["Runtime"]):
@@ -425,7 +429,9 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
             effects=node.effects.count,
             effect_tasks=node.tasks.alive,
             effects_abandoned=node.tasks.abandoned,
-            store_failing=node.store_failed_since is not None,
+            store_failing=node.circuit.open,
+            store_failing_since=node.circuit.failing_since,
+            suspects_waiting=node.suspects.waiting,
             store=store,
             actors=self.actors.statistics(),
             totals=RunTotals.of(store),

@@ -152,7 +152,7 @@ async def test_a_step_that_cannot_be_made_sets_its_event_aside_and_the_run_apart
     memory: Store, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fault of our own: told to whoever sent the event; others are handled; a person resumes the run."""
-    from geartrain.runtime import _actor  # noqa: PLC0415
+    from geartrain.runtime import _actor, _delivery  # noqa: PLC0415
 
     step = _actor.step
 
@@ -161,7 +161,8 @@ async def test_a_step_that_cannot_be_made_sets_its_event_aside_and_the_run_apart
             raise KeyError("\ud800")
         return step(run, event, specs)
 
-    monkeypatch.setattr(_actor, "step", faulty)
+    for module in (_actor, _delivery):
+        monkeypatch.setattr(module, "step", faulty)
     agent = an_agent([Delay(10, "early"), "done"])
     async with memory.runtime(agent) as runtime:
         run = await runtime.start("worker", "go")

@@ -5,7 +5,8 @@ was released is never edited: a change is a new one at the end.
 
 `events` holds the journals. Each row of `events`, `checkpoints`, `inbox`, `specs` and `artifacts` carries a
 checksum over all that is in it and to whom it belongs; `runs` carries two, over what is written once and over what
-changes. `lost_claims` names the newest claims that were never given back. `run_specs` and `run_artifacts` say which run refers to what, so that a shared one goes with its last run.
+changes. `run_specs` and `run_artifacts` say which run refers to what, so that a shared one goes with its last run.
+`lost_claims` names the newest claims that were never given back.
 """
 
 from __future__ import annotations

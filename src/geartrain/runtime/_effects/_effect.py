@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextvars import Context, ContextVar
 from functools import partial
 from typing import Any, Protocol
@@ -45,7 +45,7 @@ class Registry(Protocol):
 class Effect:
     """One command being carried out. Subclasses know what to start and what its end means."""
 
-    __slots__ = ("command", "effects", "key", "node", "quiet", "run_id", "task", "unwanted")
+    __slots__ = ("_parked", "command", "effects", "key", "node", "quiet", "run_id", "task", "unwanted")
 
     def __init__(self, effects: Registry, run_id: str, command: Any) -> None:
         self.effects = effects
@@ -55,6 +55,8 @@ class Effect:
         # Unique within its run.
         self.key: str = command.key
         self.task: EffectTask | None = None
+        # What it is about to do, as long as the store cannot write.
+        self._parked: tuple[Coroutine[Any, Any, Any], Callable[[], None]] | None = None
         self.unwanted = False
         self.quiet = False
 
@@ -74,13 +76,21 @@ class Effect:
     def stop(self) -> None:
         """Have it stop: it is no longer wanted."""
         self.unwanted = True
+        parked, self._parked = self._parked, None
+        if parked is not None:
+            self.node.circuit.forget(parked[1])
+            parked[0].close()
         if self.task is not None:
             self.task.cancel()
         else:
             self.finished()
 
     def spawn(self, work: Any, timeout_seconds: float) -> None:
-        """Run *work* as an effect task in a fresh context with the run's id bound."""
+        """Run *work* as an effect task in a fresh context with the run's id bound, once the store can write."""
+        if self.node.circuit.open:
+            self._parked = (work, partial(self._unpark, timeout_seconds))
+            self.node.circuit.when_closed(self.run_id, self._parked[1])
+            return
         context = Context()
         context.run(current_run.set, self.run_id)
         context.run(current_key.set, self.key)
@@ -92,6 +102,15 @@ class Effect:
             context=context,
             on_end=self._task_ended,
         )
+
+    def _unpark(self, timeout_seconds: float) -> None:
+        parked, self._parked = self._parked, None
+        if parked is None:
+            return
+        try:
+            self.spawn(parked[0], timeout_seconds)
+        except Exception as error:  # noqa: BLE001 - as in `_begin`: its run is set apart, nobody else hurt
+            self.broken(error)
 
     def _task_ended(self, ended: Ended) -> None:
         self.task = None

@@ -69,9 +69,12 @@ class Effects:
     def reconcile(self, actor: RunAtWork, commands: tuple[Command, ...] | None = None) -> None:
         """Start what the run wants and has not, stop what it has and does not want.
 
-        *commands* is what `outstanding` says of the run, if the caller knows it already.
+        *commands* is what `outstanding` says of the run, if the caller knows it already. Nothing is started of a
+        suspect that waits for its turn.
         """
         run = actor.run
+        if self.node.suspects.waits(run.id):
+            return
         if commands is None:
             commands = outstanding(run)
         mine = self._by_run.get(run.id)

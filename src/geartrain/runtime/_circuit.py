@@ -1,0 +1,126 @@
+"""The circuit of one store: closed while it can write, open from the first write that failed to the first that did not.
+
+Rule 1: a store that cannot write counts against itself, never against a run. What effects brought waits in its run,
+which tries again by itself; what comes from outside is told.
+Rule 2: nothing new starts while it is open. Who was about to start waits here; if nothing else tries to write, a probe
+does, so it is closed within `PROBE_SECONDS_MAX` and a write after the fault has ended.
+Rule 3: time in which it was open is no active time of any run. The step is told so by the event that follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextvars import Context
+from typing import Final
+
+from geartrain.clock import Clock
+from geartrain.errors import GeartrainError
+from geartrain.runtime._log import log
+
+PROBE_SECONDS_MAX: Final = 5.0
+# Outages whose time is still told from active time.
+_OUTAGES_KEPT: Final = 16
+# So many go on in one turn of the loop once the store is back.
+_AT_ONCE: Final = 64
+
+
+class StoreCircuit:
+    """Whether the store can write, since when not, and who waits for it."""
+
+    __slots__ = ("_clock", "_outages", "_parked", "_probes", "_timer", "failing_since", "probe", "writes")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.failing_since: float | None = None
+        # How many appends were written.
+        self.writes = 0
+        # Has something written for a run; told the run's id. Its append is told to this circuit like any other.
+        self.probe: Callable[[str], None] = lambda _run_id: None
+        self._outages: deque[tuple[float, float]] = deque(maxlen=_OUTAGES_KEPT)
+        self._parked: dict[Callable[[], None], str] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._probes = 0
+
+    @property
+    def open(self) -> bool:
+        """Whether the store cannot write."""
+        return self.failing_since is not None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether there is an outage to be told from active time."""
+        return bool(self._outages) or self.failing_since is not None
+
+    def fails(self, error: Exception) -> None:
+        """Note that the store could not write."""
+        if self.failing_since is None:
+            self.failing_since = self._clock.now()
+            log.error("store_failed", error=str(error))
+
+    def answers(self) -> None:
+        """Note that the store has written; let go on who waited for that."""
+        self.writes += 1
+        since = self.failing_since
+        if since is None:
+            return
+        now = self._clock.now()
+        self.failing_since = None
+        self._outages.append((since, now))
+        self._probes = 0
+        log.info("store_recovered", failed_seconds=round(now - since, 3), waiting=len(self._parked))
+        self._let_go()
+
+    def idle_seconds(self, since: float, until: float) -> float:
+        """Return for how much of the time from *since* to *until* the store could not write."""
+        idle = sum(max(0.0, min(until, end) - max(since, begin)) for begin, end in self._outages)
+        if self.failing_since is not None:
+            idle += max(0.0, until - max(since, self.failing_since))
+        return idle
+
+    def when_closed(self, run_id: str, go_on: Callable[[], None]) -> None:
+        """Have *go_on* called soon after the store has written again, for a run whose store it is."""
+        self._parked[go_on] = run_id
+        if self._timer is None:
+            self._try_again()
+
+    def forget(self, go_on: Callable[[], None]) -> None:
+        """Call *go_on* no more."""
+        self._parked.pop(go_on, None)
+
+    def close(self) -> None:
+        """Call nobody any more."""
+        self._parked.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _try_again(self) -> None:
+        self._probes += 1
+        delay = min(0.1 * 2**self._probes, PROBE_SECONDS_MAX)
+        self._timer = asyncio.get_running_loop().call_later(delay, self._probe, context=Context())
+
+    def _probe(self) -> None:
+        self._timer = None
+        if not self.open or not self._parked:
+            return
+        try:
+            self.probe(next(iter(self._parked.values())))
+        except GeartrainError as error:
+            log.debug("store_probe_failed", error=str(error))
+        self._try_again()
+
+    def _let_go(self) -> None:
+        """Let some of those go on that wait, and the others a turn later: a thousand at once would hold the loop up."""
+        for go_on in list(self._parked)[:_AT_ONCE]:
+            if self.open:  # it has failed again meanwhile
+                break
+            if self._parked.pop(go_on, None) is not None:
+                go_on()
+        if not self._parked:
+            return
+        if self.open:
+            if self._timer is None:
+                self._try_again()
+        else:
+            asyncio.get_running_loop().call_soon(self._let_go, context=Context())

@@ -1,0 +1,146 @@
+"""Runs that may have killed the process that moved them, and go on one at a time.
+
+Rule 1: nobody can see which of a thousand runs has ended a process. So none is blamed for being there: runs that keep
+being in the middle of something that could have, `limits.crashes_before_alone` times in a row without progress, go on
+alone, all others as ever. Only who was alone when the process died is counted (`Run.crashes_alone`), in its journal.
+Rule 2: at first only calls of tools that run inside this process are suspect; what else a stranger has written (models,
+providers, policies) runs inside it as well, and is suspect if the deaths go on.
+Rule 3: who waits for its turn stays in the store. What is brought to it meanwhile is stored, and starts nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from geartrain.limits import Limits
+from geartrain.machine import (
+    IN_PROGRESS,
+    AgentSpec,
+    AnnounceApproval,
+    AnnounceEnd,
+    Call,
+    Run,
+    RunQuarantined,
+    RunRecovered,
+    awaits_answer,
+    is_outside,
+    outstanding,
+    rests,
+)
+from geartrain.persistence import Claim, LoadedRun
+from geartrain.runtime._agent import RegisteredAgent
+from geartrain.runtime._entry import EPOCH
+
+SHUTDOWN: Final = "shutdown"
+CRASH: Final = "crash"
+READ_AGAIN: Final = "read again"
+
+
+def interruption(loaded: LoadedRun, claim: Claim) -> str:
+    """Return why a run that is found in the middle is there: its process died, was stopped, or is this very one."""
+    epoch = loaded.head.counters.get(EPOCH)
+    if epoch == claim.epoch:
+        return READ_AGAIN
+    # Of runs from before it was recorded, only that of the claim before this one is known.
+    return CRASH if (claim.epoch - 1 if epoch is None else epoch) in claim.lost else SHUTDOWN
+
+
+def recovered(run: Run, time: float, reason: str, *, alone: bool = False) -> RunRecovered:
+    """Return the first event of a run that was left in the middle."""
+    attempt = run.recoveries + 1
+    clean = reason != CRASH
+    return RunRecovered(id=f"recovery.{attempt}", time=time, attempt=attempt, clean=clean, alone=alone, reason=reason)
+
+
+def suspect(run: Run, spec: AgentSpec, reason: str, agents: Mapping[str, RegisteredAgent], limits: Limits) -> bool:
+    """Whether *run*, interrupted for *reason*, may have killed the processes that moved it, by today's code."""
+    deaths = run.unclean + (reason == CRASH)
+    if deaths < limits.crashes_before_alone:
+        return False
+    if _convicted(run, reason, limits):
+        return False  # it is set apart at once, and needs no turn for that
+    if any(_runs_in_process(call, agents.get(run.agent)) for call in run.calls):
+        return True
+    patience = limits.crashes_before_alone + 2 * limits.crashes_alone
+    return deaths >= patience and any(
+        not isinstance(command, (AnnounceApproval, AnnounceEnd)) and not is_outside(command, spec)
+        for command in outstanding(run)
+    )
+
+
+def _convicted(run: Run, reason: str, limits: Limits) -> bool:
+    return run.crashes_alone + (run.alone and reason == CRASH) >= limits.crashes_alone
+
+
+def _runs_in_process(call: Call, registered: RegisteredAgent | None) -> bool:
+    if call.status not in IN_PROGRESS or call.sub_agent or awaits_answer(call) or registered is None:
+        return False
+    tool = registered.agent.tools.get(call.tool)
+    return tool is not None and tool.isolation != "process"
+
+
+def verdict(run: Run, spec: AgentSpec, limits: Limits) -> RunQuarantined | None:
+    """Return what sets a run apart that was alone too often when its process died; None if it was not."""
+    if not limits.crashes_alone <= run.crashes_alone or run.ending is not None or rests(run, spec):
+        return None
+    open_calls = [f"{call.id} of {call.tool!r}" for call in run.calls if call.result is None and call.attempt > 1]
+    what = f"call {', '.join(open_calls)}" if open_calls else f"what it does in {run.state}"
+    reason = (
+        f"{what} kills the process: {run.unclean} processes in a row died without progress of this run, "
+        f"{run.crashes_alone} of them while it alone was suspect"
+    )
+    return RunQuarantined(id=f"kills.{run.seq}", time=run.updated_at, reason=reason)
+
+
+class Suspects:
+    """Whose turn it is to go on alone, and who waits for one."""
+
+    __slots__ = ("_waiting", "alone", "on_turn")
+
+    def __init__(self) -> None:
+        self.alone: str | None = None
+        # Told the id of the run whose turn has come.
+        self.on_turn: Callable[[str], None] = lambda _run_id: None
+        # A dict keeps the order in which they came.
+        self._waiting: dict[str, None] = {}
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """Who waits for a turn, the next one first."""
+        return tuple(self._waiting)
+
+    def waits(self, run_id: str) -> bool:
+        """Whether a run waits for its turn: nothing of it may start."""
+        return run_id in self._waiting
+
+    def admit(self, run_id: str) -> bool:
+        """Let a suspect go on if nobody else is alone; otherwise it waits, and this returns False."""
+        if self.alone in (None, run_id):
+            self.alone = run_id
+            self._waiting.pop(run_id, None)
+            return True
+        self._waiting[run_id] = None
+        return False
+
+    def moved(self, run: Run, spec: AgentSpec) -> None:
+        """Note how far a run has come: after progress, or at rest, it is suspect no longer."""
+        if run.id == self.alone:
+            if not run.unclean or rests(run, spec):
+                self.gone(run.id)
+        elif run.id in self._waiting and rests(run, spec):
+            del self._waiting[run.id]
+
+    def gone(self, run_id: str) -> None:
+        """Note that a run is no longer in memory, or no longer suspect: the next one's turn has come."""
+        if run_id != self.alone:
+            return
+        self.alone = next(iter(self._waiting), None)
+        if self.alone is not None:
+            del self._waiting[self.alone]
+            self.on_turn(self.alone)
+
+    def close(self) -> None:
+        """Let nobody have a turn any more."""
+        self._waiting.clear()
+        self.alone = None
