@@ -53,16 +53,19 @@ from geartrain.persistence import (
     StoreClosed,
     StoreFailed,
 )
+from geartrain.runtime._circuit import StoreRaised
 from geartrain.runtime._delivery import NOTHING, Delivery
 from geartrain.runtime._entry import Moved, Revived, entry_of
 from geartrain.runtime._judging import PendingVerdicts, ask_policy
 from geartrain.runtime._log import log
 from geartrain.runtime._node import FoundSpecs, Node
-from geartrain.runtime._suspects import verdict
+from geartrain.runtime._suspects import interrupted, verdict
 
 # Outside events remembered by a loaded run, so that a delivery repeated at once is known without asking the store.
 _RECENT: Final = 256
 _RETRY_SECONDS_MAX: Final = 5.0
+# So often the store may raise what nobody has thought of before it counts against the run, if it writes for others.
+_RAISES: Final = 3
 
 
 class RunActor:
@@ -73,6 +76,7 @@ class RunActor:
         "_recent",
         "_retries",
         "_tail_bytes",
+        "_writes_before",
         "appending",
         "arriving",
         "cell",
@@ -92,6 +96,7 @@ class RunActor:
         self._recent: dict[str, tuple[str, int]] = {}
         self._consumed: tuple[int, ...] = ()
         self._retries = 0
+        self._writes_before = 0
         # The append under way, or the last one.
         self.appending: asyncio.Future[int] | None = None
         self.cell: Cell[Delivery] = Cell(
@@ -203,7 +208,7 @@ class RunActor:
 
     def _follow(self, result: Step, moves: list[Moved]) -> Run:
         """Take the steps that follow at once: verdicts of a synchronous policy, and what must not go on."""
-        while (event := self._next_inline(result)) is not None:
+        while (event := self._next_inline(result, moves[-1].event)) is not None:
             following = step(result.run, event, self.specs)
             if isinstance(following, Refusal):
                 raise InternalError(f"run {result.run.id!r}: {following.event} was refused: {following.reason}")
@@ -211,10 +216,13 @@ class RunActor:
             result = following
         return result.run
 
-    def _next_inline(self, result: Step) -> Event | None:
+    def _next_inline(self, result: Step, last: Event) -> Event | None:
         run, node = result.run, self.node
         if run.state in ENDED:
             return None
+        if node.suspects.waits(run.id):
+            # Nothing of a stranger's may run before its turn, and the policy is one.
+            return interrupted(run, last, self.specs[run.spec])
         if run.ending is None and run.seq >= node.limits.events_per_run:
             reason = f"the run has {run.seq} events, the most that are kept"
             return CancelRequested(
@@ -222,8 +230,8 @@ class RunActor:
             )
         if not result.commands or run.held_by(HoldKind.QUARANTINED):
             return None
-        if (event := self._set_apart(run)) is not None or node.suspects.waits(run.id):
-            return event  # of a suspect nothing of a stranger's may run before its turn, and the policy is one
+        if (event := self._set_apart(run)) is not None:
+            return event
         command = next((c for c in result.commands if isinstance(c, EvaluatePermissions)), None)
         return self._verdicts(run, command) if command is not None else None
 
@@ -278,7 +286,12 @@ class RunActor:
             limits=node.limits,
         )
         faults.reach("run.append.before", run.id)
-        future = node.journal.append(entry)
+        try:
+            future = node.journal.append(entry)
+        except GeartrainError:
+            raise
+        except Exception as error:  # a fault of the store's own code, or of what is to be stored
+            raise StoreRaised(run.id, error) from error
         # Before the cell's own: it goes on with the run that this has set.
         future.add_done_callback(partial(self._append_done, moves, taken, entry))
         return future
@@ -353,9 +366,13 @@ class RunActor:
             for delivery in batch:
                 delivery.fail(RuntimeClosed(f"storing an event of run {self.run.id!r}"))
             return
+        if not isinstance(error, GeartrainError) and self.appending is not None and _raised(self.appending) is error:
+            error = StoreRaised(self.run.id, error)
         match error:
             case DuplicateEvent():
                 self.go_on_with(self._without_duplicate(batch, error))
+            case StoreRaised() if self._alone_in_failing():
+                self.node.on_crash(self, error, batch)
             case StoreFailed():
                 self.node.circuit.fails(error)
                 self._try_later(self._kept(batch, error))
@@ -402,6 +419,13 @@ class RunActor:
             self.cell.put_result(delivery)
         self._rest_soon()
 
+    def _alone_in_failing(self) -> bool:
+        """Whether what the store raises is about this run: it has written for others meanwhile, again and again."""
+        writes = self.node.circuit.writes
+        if not self._retries:
+            self._writes_before = writes
+        return self._retries >= _RAISES and writes > self._writes_before
+
     def _try_later(self, deliveries: Sequence[Delivery]) -> None:
         self._retries += 1
         delay = min(0.05 * 2**self._retries, _RETRY_SECONDS_MAX) if deliveries else 0.0
@@ -442,3 +466,7 @@ class RunActor:
         self._drop_pending()
         for delivery in self.cell.stop():
             delivery.fail(error or InternalError(f"run {self.run.id!r}: dropped with messages waiting"))
+
+
+def _raised(future: asyncio.Future[int]) -> BaseException | None:
+    return future.exception() if future.done() and not future.cancelled() else None

@@ -17,7 +17,9 @@ from typing import Final
 
 from geartrain.clock import Clock
 from geartrain.errors import GeartrainError
+from geartrain.persistence import StoreFailed
 from geartrain.runtime._log import log
+from geartrain.tools import error_text
 
 PROBE_SECONDS_MAX: Final = 5.0
 # Outages whose time is still told from active time.
@@ -124,3 +126,10 @@ class StoreCircuit:
                 self._try_again()
         else:
             asyncio.get_running_loop().call_soon(self._let_go, context=Context())
+
+
+class StoreRaised(StoreFailed):
+    """The store's code raised what it should not. It counts against the store, as long as that writes for nobody."""
+
+    def __init__(self, run_id: str, error: BaseException) -> None:
+        super().__init__("the store", f"append to run {run_id!r}", error_text(error))

@@ -30,6 +30,7 @@ from geartrain.persistence import (
     StoreClosed,
     StoreFailed,
 )
+from geartrain.runtime._circuit import StoreRaised
 from geartrain.runtime._delivery import Delivery, culprit_of
 from geartrain.runtime._edge import clean_text
 from geartrain.runtime._entry import revive
@@ -144,7 +145,7 @@ class RunSupervisor:
         """Try the next delivery once more, alone: so if it crashes the actor again, it is known which one it was."""
         delivery = pending[0]
         try:
-            await self._stored(actor, delivery)
+            await self._stored(actor, delivery, on_trial=delivery)
         except _Left:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, it crashes the actor, and only this one
@@ -200,8 +201,11 @@ class RunSupervisor:
             actor.renew(revive(loaded))
             return
 
-    async def _stored(self, actor: RunActor, delivery: Delivery) -> None:
-        """Have the actor take one delivery, and wait until it is stored; what is wrong with the store is waited out."""
+    async def _stored(self, actor: RunActor, delivery: Delivery, *, on_trial: Delivery | None = None) -> None:
+        """Have the actor take one delivery, and wait until it is stored; what is wrong with the store is waited out.
+
+        Of one *on_trial*, what the store raises that it should not counts like a crash.
+        """
         delay = _SECONDS_MIN
         while True:
             if actor.cell.state is CellState.STOPPED:
@@ -213,6 +217,8 @@ class RunSupervisor:
             except DuplicateEvent as error:
                 actor.tell_duplicate(delivery, error)
             except StoreFailed as error:
+                if isinstance(error, StoreRaised) and delivery is on_trial:
+                    raise
                 self._node.circuit.fails(error)
                 if not delivery.outside:
                     await asyncio.sleep(delay)

@@ -20,6 +20,8 @@ from geartrain.machine import (
     AnnounceApproval,
     AnnounceEnd,
     Call,
+    Event,
+    HoldKind,
     Run,
     RunQuarantined,
     RunRecovered,
@@ -35,6 +37,8 @@ from geartrain.runtime._entry import EPOCH
 SHUTDOWN: Final = "shutdown"
 CRASH: Final = "crash"
 READ_AGAIN: Final = "read again"
+# With one of these nothing of a run starts.
+_STOPPING: Final = (HoldKind.PAUSED, HoldKind.BUDGET, HoldKind.QUARANTINED)
 
 
 def interruption(loaded: LoadedRun, claim: Claim) -> str:
@@ -91,6 +95,17 @@ def verdict(run: Run, spec: AgentSpec, limits: Limits) -> RunQuarantined | None:
         f"{run.crashes_alone} of them while it alone was suspect"
     )
     return RunQuarantined(id=f"kills.{run.seq}", time=run.updated_at, reason=reason)
+
+
+def interrupted(run: Run, event: Event, spec: AgentSpec) -> RunRecovered | None:
+    """Return what lets a suspect that waits for its turn rest, or end, at once, if *event* is a reason for it to.
+
+    To the run its calls are in progress, but nobody will ever bring their results.
+    """
+    stopped = run.ending is not None or any(map(run.held_by, _STOPPING))
+    if isinstance(event, RunRecovered) or not stopped or rests(run, spec):
+        return None
+    return recovered(run, run.updated_at, READ_AGAIN)
 
 
 class Suspects:

@@ -244,5 +244,97 @@ async def test_many_runs_go_on_after_a_failure_that_met_them_all(memory: Store, 
         assert len(ledger.done) == 50
 
 
+@pytest.mark.parametrize("how", ["later", "at once"])
+async def test_what_a_store_raises_that_nobody_thought_of_counts_against_the_store(
+    memory: Store, ledger: Ledger, gated: Gated, how: str
+) -> None:
+    agent = an_agent([[calling("read")], "done"], ledger.read(1.0))
+    async with memory.runtime(agent, target=gated) as runtime:
+        runs = [await runtime.start("worker", "go") for _ in range(3)]
+        _fail(gated, how, ZeroDivisionError("a bug in a driver"))
+        await asyncio.sleep(100)
+        assert (await runtime.statistics()).store_failing
+        with pytest.raises(StoreFailed, match="a bug in a driver"):
+            await runs[0].send("x")
+        _fail(gated, how, None)
+
+        assert {(await run.wait_ended()).answer for run in runs} == {"done"}
+        assert (await runtime.statistics()).store_failing_since is None
+
+
+async def test_what_a_store_raises_about_one_run_alone_counts_against_that_run(memory: Store, ledger: Ledger) -> None:
+    """It is told from an outage by what the store writes for others meanwhile."""
+
+    class Odd(Gated):
+        def append(self, entry: Any) -> Any:
+            if entry.run_id == "bad" and any(event.type == "ToolFinished" for event in entry.events):
+                raise ZeroDivisionError("a bug in a driver")
+            return super().append(entry)
+
+    agent = an_agent([*[[calling("read")]] * 15, "done"], ledger.read(1.0))
+    async with memory.runtime(agent, target=Odd(memory.journal)) as runtime:
+        bad = await runtime.start("worker", "go", run_id="bad")
+        good = await runtime.start("worker", "go")
+
+        assert (await bad.wait_at_rest()).holds == ("quarantined",)
+        assert (await good.wait_ended()).answer == "done"
+
+
+async def test_since_when_the_store_cannot_write_is_told_and_such_time_is_no_active_time(
+    memory: Store, ledger: Ledger, gated: Gated
+) -> None:
+    agent = an_agent([[calling("read")], "done"], ledger.read(2.0))
+    async with memory.runtime(agent, target=gated) as runtime:
+        run = await runtime.start("worker", "go")
+        await asyncio.sleep(1)
+        gated.error = FULL
+        began = runtime._host.node.clock.now()
+        await asyncio.sleep(40)
+        statistics = await runtime.statistics()
+        assert statistics.store_failing_since == pytest.approx(began + 1.0)
+        gated.error = None
+
+        ended = await run.wait_ended()
+
+        assert ended.answer == "done"
+        assert ended.active_seconds == pytest.approx(2.0)
+        assert (await runtime.replay(run.id)).difference is None
+
+
+async def test_nothing_starts_while_the_store_cannot_write_and_all_goes_on_by_itself(
+    memory: Store, ledger: Ledger, gated: Gated
+) -> None:
+    """Also where nothing else tries to write: reads that get their place meanwhile wait for the store."""
+    agent = an_agent([[calling("read")], "done"], ledger.read(3.0))
+    async with memory.runtime(agent, target=gated, limits=Limits(task_calls_at_once=1)) as runtime:
+        runs = [await runtime.start("worker", "go") for _ in range(3)]
+        await asyncio.sleep(1)
+        gated.error = FULL
+        await asyncio.sleep(30)
+        assert len(ledger.order) == 2  # the second began before anybody knew
+        gated.error = None
+        ended = asyncio.get_running_loop().time()
+
+        assert {(await run.wait_ended()).answer for run in runs} == {"done"}
+        assert asyncio.get_running_loop().time() - ended < 5 + 3 * 3.1
+        assert set(ledger.done.values()) == {1}
+
+
+async def test_an_effect_that_waits_for_the_store_is_let_go_at_closing(
+    memory: Store, ledger: Ledger, gated: Gated
+) -> None:
+    agent = an_agent([[calling("read")], "done"], ledger.read(3.0))
+    async with memory.runtime(agent, target=gated, limits=Limits(task_calls_at_once=1)) as runtime:
+        runs = [await runtime.start("worker", "go") for _ in range(3)]
+        await asyncio.sleep(1)
+        gated.error = FULL
+        await asyncio.sleep(8)
+    assert len(ledger.order) == 2
+    gated.error = None
+    async with memory.runtime(agent) as runtime:
+        for run in runs:
+            assert (await (await runtime.get(run.id)).wait_ended()).answer == "done"
+
+
 def test_the_lasting_journal_of_these_tests_is_a_memory_journal() -> None:
     assert LastingJournal().opened().as_killed()._runs == {}
