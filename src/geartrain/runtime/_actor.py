@@ -53,7 +53,7 @@ from geartrain.persistence import (
     StoreClosed,
     StoreFailed,
 )
-from geartrain.runtime._circuit import StoreRaised
+from geartrain.runtime._circuit import StoreRaised, store_raised
 from geartrain.runtime._delivery import NOTHING, Delivery
 from geartrain.runtime._entry import Moved, Revived, entry_of
 from geartrain.runtime._judging import PendingVerdicts, ask_policy
@@ -291,7 +291,7 @@ class RunActor:
         except GeartrainError:
             raise
         except Exception as error:  # a fault of the store's own code, or of what is to be stored
-            raise StoreRaised(run.id, error) from error
+            raise store_raised(run.id, error) from error
         # Before the cell's own: it goes on with the run that this has set.
         future.add_done_callback(partial(self._append_done, moves, taken, entry))
         return future
@@ -367,7 +367,7 @@ class RunActor:
                 delivery.fail(RuntimeClosed(f"storing an event of run {self.run.id!r}"))
             return
         if not isinstance(error, GeartrainError) and self.appending is not None and _raised(self.appending) is error:
-            error = StoreRaised(self.run.id, error)
+            error = store_raised(self.run.id, error)
         match error:
             case DuplicateEvent():
                 self.go_on_with(self._without_duplicate(batch, error))

@@ -131,5 +131,7 @@ class StoreCircuit:
 class StoreRaised(StoreFailed):
     """The store's code raised what it should not. It counts against the store, as long as that writes for nobody."""
 
-    def __init__(self, run_id: str, error: BaseException) -> None:
-        super().__init__("the store", f"append to run {run_id!r}", error_text(error))
+
+def store_raised(run_id: str, error: BaseException) -> StoreRaised:
+    """Return what it means that the store's code raised *error* while it was to append to a run."""
+    return StoreRaised("(not said)", f"append to run {run_id!r}", error_text(error))

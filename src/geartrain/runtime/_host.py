@@ -36,8 +36,8 @@ from geartrain.runtime._log import log, plain_traceback
 from geartrain.runtime._node import Node
 from geartrain.runtime._policy import Policy
 from geartrain.runtime._residents import Residents
-from geartrain.runtime._stall import LoopStall, StallDetector
 from geartrain.runtime._run_supervisor import RunSupervisor
+from geartrain.runtime._stall import LoopStall, StallDetector
 from geartrain.runtime._tasks import EffectTasks
 from geartrain.runtime._timer import Timer
 from geartrain.tools import Pool, ThreadPool, loading_in_a_worker
