@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from geartrain.actors import Actor, ActorGroup, ActorRef
     from geartrain.errors import GeartrainError, InternalError, ResourceError, UsageError
     from geartrain.limits import UNLIMITED, Limits
-    from geartrain.machine import Budget, Price, RunState, Usage
+    from geartrain.machine import Budget, Price, RunState, StuckRules, Usage
     from geartrain.models import OfflineModel, ScriptedModel
     from geartrain.runtime import Agent, Allow, Ask, Change, Deny, Rule, Rules, RunHandle, Runtime, RunView, open_reader
     from geartrain.tools import Note, ToolContext, tool
@@ -45,6 +45,7 @@ __all__ = [
     "RunView",
     "Runtime",
     "ScriptedModel",
+    "StuckRules",
     "ToolContext",
     "Usage",
     "UsageError",
@@ -57,7 +58,7 @@ _ROOMS = {
     "actors": "Actor ActorGroup ActorRef",
     "errors": "GeartrainError InternalError ResourceError UsageError",
     "limits": "UNLIMITED Limits",
-    "machine": "Budget Price RunState Usage",
+    "machine": "Budget Price RunState StuckRules Usage",
     "models": "OfflineModel ScriptedModel",
     "runtime": "Agent Allow Ask Change Deny Rule Rules RunHandle Runtime RunView open_reader",
     "tools": "Note ToolContext tool",

@@ -36,6 +36,7 @@ FRONT_DOOR_NAMES: list[str] = (
     "RunView",
     "Runtime",
     "ScriptedModel",
+    "StuckRules",
     "ToolContext",
     "Usage",
     "UsageError",

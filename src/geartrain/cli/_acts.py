@@ -35,7 +35,7 @@ _WAITS: Final[Mapping[str, str]] = {
     HoldKind.IN_DOUBT: "in doubt",
     "answer": "waiting for an answer",
 }
-_RESUMABLE = {HoldKind.PAUSED, HoldKind.QUARANTINED}
+_RESUMABLE = {HoldKind.PAUSED, HoldKind.STUCK, HoldKind.QUARANTINED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

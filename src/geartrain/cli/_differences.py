@@ -23,6 +23,7 @@ _WHOLE: Final = (
     "guarded",
     "price",
     "summary_price",
+    "stuck",
 )
 
 

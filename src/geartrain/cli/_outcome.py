@@ -87,6 +87,8 @@ def next_steps(snapshot: RunSnapshot, way: Way) -> list[str]:
     kinds = {hold.partition("(")[0] for hold in snapshot.holds}
     if HoldKind.PAUSED in kinds:
         lines.append(f"paused: {command_line('resume', snapshot.id, way)}")
+    if HoldKind.STUCK in kinds:
+        lines.append(f"stuck: {command_line('resume', snapshot.id, way)}")
     if HoldKind.QUARANTINED in kinds:
         lines.append(f"quarantined: {command_line('resume', snapshot.id, way)}")
     if HoldKind.BUDGET in kinds:

@@ -212,6 +212,10 @@ def _finished(payload: Payload) -> str:
     return one_line(f"ended {payload['state']}{by}, {used}{why}", _WIDE)
 
 
+def _stuck(payload: Payload) -> str:
+    return one_line(f"stuck: {payload['cause']}: {payload['about']} ({payload['action']})", _WIDE)
+
+
 _LINES: Final[Mapping[str, Callable[[Payload], str]]] = MappingProxyType(
     {
         "run_started": _started,
@@ -238,5 +242,6 @@ _LINES: Final[Mapping[str, Callable[[Payload], str]]] = MappingProxyType(
         "context_compacted": _compacted,
         "handoff": _handed_off,
         "run_finished": _finished,
+        "run_stuck": _stuck,
     }
 )

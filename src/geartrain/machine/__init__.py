@@ -52,7 +52,7 @@ from geartrain.machine._fold import Difference, fold, join_path, split_path
 from geartrain.machine._guards import guard_arguments, guard_text
 from geartrain.machine._opening import HANDOFF_PREFIX
 from geartrain.machine._outside import EXTERNAL, awaits_answer, awaits_reply, is_outside, rests, waits_outside
-from geartrain.machine._outstanding import alarms, outstanding, wake_at
+from geartrain.machine._outstanding import alarms, outstanding, overdue_keys, wake_at
 from geartrain.machine._reasons import HOLDS, KIND_OF_CODE, KINDS, REASONS, RESULTS, Meaning, Reason, what_to_do
 from geartrain.machine._run import Call, Run
 from geartrain.machine._shorten import SHORTENED
@@ -83,6 +83,7 @@ from geartrain.machine._states import (
 )
 from geartrain.machine._step import Refusal, Specs, Step, step
 from geartrain.machine._stuck import Stuck, StuckCause, stuck
+from geartrain.machine._stuck_rules import Acted, StuckRules
 from geartrain.machine._table import ROWS, possible
 from geartrain.machine._termination import (
     AllOf,
@@ -146,6 +147,7 @@ __all__ = [
     "RULES_VERSION",
     "RUN_VERSION",
     "SHORTENED",
+    "Acted",
     "ActorRestarted",
     "AgentSpec",
     "AllOf",
@@ -219,6 +221,7 @@ __all__ = [
     "StepLimits",
     "Stuck",
     "StuckCause",
+    "StuckRules",
     "SubAgentEnded",
     "SubAgentSpec",
     "TimerFired",
@@ -257,6 +260,7 @@ __all__ = [
     "is_outside",
     "join_path",
     "outstanding",
+    "overdue_keys",
     "page",
     "possible",
     "rests",

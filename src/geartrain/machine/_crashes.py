@@ -74,10 +74,10 @@ def on_recovered(draft: Draft, event: RunRecovered) -> None:
     outside = awaits_reply(draft.run, draft.spec) and draft.spec.limits.external_seconds is not None
     if draft.run.state is not RunState.SUSPENDED and not outside:
         draft.set(entered_at=draft.now)
-    _interrupt(draft)
+    interrupt(draft)
 
 
-def _interrupt(draft: Draft) -> None:
+def interrupt(draft: Draft) -> None:
     """Count nothing as in progress any more, and find the place to go on from."""
     lose_progress(draft)
     ask_policy_again(draft, writes_only=True)
@@ -120,4 +120,4 @@ def on_quarantined(draft: Draft, event: RunQuarantined) -> None:
     if draft.run.held_by(HoldKind.QUARANTINED):
         raise Refused("it is quarantined already", duplicate=True)
     draft.hold(HoldKind.QUARANTINED, reason=f"{event.code}: {event.reason}", code=event.code)
-    _interrupt(draft)
+    interrupt(draft)

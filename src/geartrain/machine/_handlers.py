@@ -5,8 +5,9 @@ A handler changes the draft or raises `Refused`; which state an event is possibl
 
 from __future__ import annotations
 
+from typing import Final
+
 from geartrain.limits import Unlimited
-from geartrain.machine._call_handlers import ask_instead
 from geartrain.machine._charging import charge, charge_lost
 from geartrain.machine._context import (
     assemble,
@@ -19,6 +20,7 @@ from geartrain.machine._context import (
 )
 from geartrain.machine._crashes import forget_crashes
 from geartrain.machine._draft import Draft, Refused
+from geartrain.machine._dwell import dwelt
 from geartrain.machine._ending import end, end_now, fail
 from geartrain.machine._events import (
     BudgetRaised,
@@ -41,25 +43,25 @@ from geartrain.machine._events import (
     TurnTaken,
 )
 from geartrain.machine._moves import (
-    ask_again,
     begin_context,
     decide,
-    doubt,
     go_on,
-    leave_in_doubt,
     leave_saving,
     settle_calls,
     suspend,
     to_model,
 )
 from geartrain.machine._outside import EXTERNAL
-from geartrain.machine._outstanding import call_dwells_until, person_waits_until, waits_until
+from geartrain.machine._outstanding import person_waits_until
 from geartrain.machine._reached import deadline_text, error
 from geartrain.machine._run import Call
 from geartrain.machine._shorten import brief, shortened
-from geartrain.machine._states import UNDECIDED, CallStatus, HoldKind, ReasonCode, ResultStatus, RunState
+from geartrain.machine._states import CallStatus, HoldKind, ReasonCode, ResultStatus, RunState
 from geartrain.machine._termination import CLOCK_GRAIN
 from geartrain.machine._values import CallResult, Hold, Message
+
+# The holds that `RunResumed` lifts.
+_LIFTED: Final = (HoldKind.PAUSED, HoldKind.QUARANTINED, HoldKind.STUCK)
 
 
 def on_started(draft: Draft, event: RunStarted) -> None:
@@ -233,8 +235,8 @@ def on_pause(draft: Draft, event: PauseRequested) -> None:
 
 
 def on_resumed(draft: Draft, _event: RunResumed) -> None:
-    """Lift a pause or a quarantine; other holds have events of their own."""
-    if not draft.lift(lambda hold: hold.kind in (HoldKind.PAUSED, HoldKind.QUARANTINED)):
+    """Lift a pause, a quarantine, or a stop for want of progress; other holds have events of their own."""
+    if not draft.lift(lambda hold: hold.kind in _LIFTED):
         waits = ", ".join(map(str, draft.run.holds))
         raise Refused(f"it waits for {waits}" if waits else "it is not paused")
     forget_crashes(draft)
@@ -289,20 +291,7 @@ def on_timer(draft: Draft, event: TimerFired) -> None:
         case "expired":
             _expired(draft)
         case _:
-            _dwelt(draft)
-
-
-def _dwelt(draft: Draft) -> None:
-    """Take the answers of waits that are over their limit for lost."""
-    until = waits_until(draft.run, draft.spec)
-    overdue = until is not None and draft.now >= until
-    lost = _calls_dwelt(draft)
-    if not (overdue or lost):
-        raise Refused("no wait is over its limit")
-    if overdue:
-        _wait_dwelt(draft)
-    if draft.run.ending is None and draft.run.calls:
-        go_on(draft)
+            dwelt(draft)
 
 
 def _expired(draft: Draft) -> None:
@@ -332,51 +321,3 @@ def _hold_expired(draft: Draft, hold: Hold) -> None:
         fail(draft, hold.code, f"{hold.reason}; {text}")
     else:
         end(draft, RunState.CANCELLED, error(ReasonCode.CANCELLED_BY_SYSTEM, text), "timer")
-
-
-def _wait_dwelt(draft: Draft) -> None:
-    run, attempts, outside = draft.run, draft.spec.limits.model_attempts, draft.spec.limits.external_seconds
-    match run.state:
-        case RunState.MODEL_THINKING if draft.spec.model == EXTERNAL and outside is not None:
-            fail(draft, ReasonCode.MODEL_FAILED, f"nobody took turn {run.turn_count + 1} within {outside:g} s")
-        case RunState.MODEL_THINKING if run.model_attempt >= attempts:
-            text = f"no reply to {run.model_attempt} attempts of turn {run.turn_count + 1}"
-            charge_lost(draft)
-            fail(draft, ReasonCode.MODEL_FAILED, text)
-        case RunState.MODEL_THINKING:
-            ask_again(draft)
-        case RunState.PREPARE_CONTEXT:
-            fail(draft, ReasonCode.CONTEXT_FAILED, "the context providers did not answer")
-        case RunState.COMPACT_OR_SAVE:
-            charge_lost(draft, summary=True)
-            no_summary(draft)
-            leave_saving(draft)
-        case _ if _policy_asked_twice(draft):
-            ask_instead(draft, "the policy was asked twice and gave no verdict")
-        case _:
-            draft.set(evaluations=run.evaluations + 1, entered_at=draft.now)
-
-
-def _policy_asked_twice(draft: Draft) -> bool:
-    """Whether the wait that is over is not the first one for these calls: it began after they did."""
-    asked = [call.since for call in draft.run.calls if call.status in UNDECIDED]
-    return draft.spec.rules_version >= 2 and draft.run.entered_at > min(asked, default=draft.now)
-
-
-def _calls_dwelt(draft: Draft) -> bool:
-    """Give up what has been at work for too long; return whether anything was."""
-    lost = False
-    for call in draft.run.calls:
-        until = call_dwells_until(call, draft.spec.limits)
-        if until is None or draft.now < until:
-            continue
-        lost = True
-        text = f"no answer within {draft.now - call.since:.0f} s"
-        if call.status is not CallStatus.RUNNING:
-            doubt(draft, call, text)
-        elif call.doubted:
-            leave_in_doubt(draft, call, text)
-        else:
-            draft.finish_call(call, CallResult(status=ResultStatus.TIMED_OUT, text=text, size=len(text)))
-            draft.set(tool_failures=draft.run.tool_failures + 1)
-    return lost

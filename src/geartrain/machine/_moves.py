@@ -28,6 +28,7 @@ from geartrain.machine._ending import check_budget, end, fail, no_more, over_bud
 from geartrain.machine._guards import deny_guard, guard_answer, guard_inputs, guard_text, hear
 from geartrain.machine._opening import done_at_once, opened, received, too_many
 from geartrain.machine._outside import runs_again, starts_outside
+from geartrain.machine._progress import note_progress
 from geartrain.machine._reached import deadline_passed, reached, with_use
 from geartrain.machine._run import Call
 from geartrain.machine._shorten import brief, shortened
@@ -331,7 +332,9 @@ def observe(draft: Draft) -> None:
     """Merge the results of the turn, in call order, and go on."""
     draft.enter(RunState.OBSERVE)
     merge_results(draft)
-    save(draft)
+    note_progress(draft)
+    if draft.run.ending is None:
+        save(draft)
 
 
 def save(draft: Draft) -> None:

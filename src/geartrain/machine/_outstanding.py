@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -21,7 +22,7 @@ from geartrain.machine._commands import (
 from geartrain.machine._events import ApprovalExpired, DeadlinePassed, Event, GraceElapsed, TimerFired
 from geartrain.machine._outside import EXTERNAL, awaits_answer, in_inactive_wait
 from geartrain.machine._run import Call, Run
-from geartrain.machine._spec import AgentSpec, StepLimits
+from geartrain.machine._spec import AgentSpec
 from geartrain.machine._states import (
     ASKED,
     AWAITING_INPUT,
@@ -49,7 +50,7 @@ def outstanding(run: Run) -> tuple[Command, ...]:
     if run.state is RunState.PREPARE_CONTEXT:
         # Finding the agent that takes over and then asking its providers are two effects: each has its own key.
         target, purpose = (run.handing_off.tool, "handoff") if run.handing_off is not None else ("", "context")
-        key = effect_key(f"t{run.turn_count}.{purpose}", run.recoveries + 1)
+        key = effect_key(f"t{run.turn_count}.{purpose}", run.recoveries + run.resends + 1)
         commands.append(PrepareContext(key=key, handoff_to=target))
     elif run.state is RunState.MODEL_THINKING:
         commands.append(_call_model(run))
@@ -114,11 +115,19 @@ def run_call(call: Call) -> RunCall:
     )
 
 
-def call_dwells_until(call: Call, limits: StepLimits) -> float | None:
+def call_dwells_until(call: Call, spec: AgentSpec) -> float | None:
     """Return until when a call's answer may be awaited before it counts as lost, or None for no such time."""
     if call.sub_agent or call.status not in IN_PROGRESS:
         return None
-    return call.since + call.timeout_seconds + (0.0 if awaits_answer(call) else limits.dwell_seconds)
+    if awaits_answer(call):
+        return call.since + call.timeout_seconds
+    own = _own_limit(spec, RunState.EXECUTE_TOOL)
+    return call.since + (call.timeout_seconds + spec.limits.dwell_seconds if own is None else own)
+
+
+def _own_limit(spec: AgentSpec, state: RunState) -> float | None:
+    """Return the limit that the agent's own rules give to a wait, if they do."""
+    return None if spec.stuck is None else spec.stuck.dwell.get(state)
 
 
 def person_waits_until(call: Call) -> float | None:
@@ -128,34 +137,62 @@ def person_waits_until(call: Call) -> float | None:
 
 def waits_until(run: Run, spec: AgentSpec) -> float | None:
     """Return until when the state's own wait may last, calls aside, or None for no such time."""
-    limits = spec.limits
+    seconds = _wait_seconds(run, spec)
+    return None if seconds is None else run.entered_at + seconds
+
+
+def _wait_seconds(run: Run, spec: AgentSpec) -> float | None:
+    limits, own = spec.limits, _own_limit(spec, run.state)
     match run.state:
         case RunState.MODEL_THINKING if spec.model == EXTERNAL and limits.external_seconds is not None:
-            return run.entered_at + limits.external_seconds
+            return limits.external_seconds
         case RunState.MODEL_THINKING | RunState.COMPACT_OR_SAVE:
-            return run.entered_at + limits.model_seconds * limits.model_attempts + limits.dwell_seconds
+            usual = limits.model_seconds * limits.model_attempts
         case RunState.PREPARE_CONTEXT:
-            return run.entered_at + limits.context_seconds + limits.dwell_seconds
+            usual = limits.context_seconds
         case RunState.WAIT_APPROVAL:
-            return run.entered_at + limits.policy_seconds + limits.dwell_seconds
+            usual = limits.policy_seconds
         case _:
             return None
+    return usual + limits.dwell_seconds if own is None else own
 
 
 def dwells_until(run: Run, spec: AgentSpec) -> float | None:
     """Return until when the present waits may last before an answer counts as lost, or None for no such time."""
     if run.ending is not None:
         return run.ending.grace_until + spec.limits.dwell_seconds
-    times = [waits_until(run, spec), *(call_dwells_until(call, spec.limits) for call in run.calls)]
+    times = [waits_until(run, spec), *(call_dwells_until(call, spec) for call in run.calls)]
     return min((time for time in times if time is not None), default=None)
 
 
 def _external_until(run: Run, spec: AgentSpec) -> float | None:
-    """Return when an answer from outside is overdue. Effects of ours keep their own time; these only have this."""
-    times = [call_dwells_until(call, spec.limits) for call in run.calls if awaits_answer(call)]
+    """Return when an answer from outside is overdue."""
+    times = [call_dwells_until(call, spec) for call in run.calls if awaits_answer(call)]
     if run.state is RunState.MODEL_THINKING and spec.model == EXTERNAL:
         times.append(waits_until(run, spec))
     return min((time for time in times if time is not None), default=None)
+
+
+def overdue_keys(run: Run, spec: AgentSpec, now: float) -> tuple[str, ...]:
+    """Return the keys of the commands whose answers are overdue at *now*, whoever is to bring them."""
+    keys = [run_call(call).key for call in run.calls if _is_over(call_dwells_until(call, spec), now)]
+    if _is_over(waits_until(run, spec), now):
+        keys += [command.key for command in outstanding(run) if not isinstance(command, _OF_CALLS)]
+    return tuple(keys)
+
+
+_OF_CALLS: Final = (RunCall, StartSubAgent, AnnounceApproval, AnnounceEnd)
+
+
+def _is_over(until: float | None, now: float) -> bool:
+    return until is not None and now >= until
+
+
+def _unacted_until(run: Run, spec: AgentSpec) -> float | None:
+    """Return when an answer is overdue about which nothing was done since; what is only reported stays overdue."""
+    until = [waits_until(run, spec), *(call_dwells_until(call, spec) for call in run.calls)]
+    done = run.acted.time if run.acted is not None else -math.inf
+    return min((time for time in until if time is not None and time > done), default=None)
 
 
 def _alarms(run: Run, spec: AgentSpec) -> Iterator[tuple[float, str, str]]:
@@ -183,7 +220,8 @@ def _alarms(run: Run, spec: AgentSpec) -> Iterator[tuple[float, str, str]]:
     counted = not (run.wrapping_up or run.answering or run.held_by(HoldKind.BUDGET) or in_inactive_wait(run, spec))
     if not isinstance(limit, Unlimited) and counted:
         yield run.updated_at + max(0.0, limit - run.active_seconds), "active_seconds", ""
-    overdue = _external_until(run, spec) if outside else None
+    # Without rules (specs of old) effects of ours keep their own time, and nobody else does.
+    overdue = _unacted_until(run, spec) if spec.stuck is not None else _external_until(run, spec) if outside else None
     if overdue is not None:
         yield overdue, "dwell", ""
 

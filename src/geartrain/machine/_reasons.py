@@ -170,6 +170,11 @@ REASONS: Final[Mapping[ReasonCode, Reason]] = MappingProxyType(
             means="The model's answers did not have the form that was asked for, as often as is borne.",
             what_to_do="Make the form simpler, or say in the instructions what it must be like.",
         ),
+        ReasonCode.NO_PROGRESS: Reason(
+            kind=ErrorKind.MODEL,
+            means="The model asked for the same again and again, and nothing new came of it, though it was told so.",
+            what_to_do="Look at what it repeats; give it another way, or another `Agent(stuck=StuckRules(...))`.",
+        ),
         ReasonCode.CONTEXT_FAILED: Reason(
             kind=ErrorKind.CONTEXT,
             means="A context provider raised, took too long, or told nothing that can be used.",
@@ -225,6 +230,10 @@ HOLDS: Final[Mapping[HoldKind, Meaning]] = MappingProxyType(
         HoldKind.BUDGET: Meaning(
             "A limit is reached, and the agent waits then (`on_budget='suspend'`), for as long as an approval lasts.",
             "`geartrain resume RUN` with a higher limit; `RunHandle.raise_budget`; or cancel it.",
+        ),
+        HoldKind.STUCK: Meaning(
+            "The run did not get on, and its agent's rules hold it then: an answer was overdue, or nothing new came.",
+            "`geartrain show RUN` says what is stuck; `resume` asks once more, `cancel` ends it.",
         ),
         HoldKind.QUARANTINED: Meaning(
             "The run is set aside, because going on would fail again or hurt others; its journal says why. It fails "

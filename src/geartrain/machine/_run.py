@@ -12,6 +12,7 @@ from typing import Any, Literal
 from geartrain.limits import Unlimited
 from geartrain.machine._spec import Budget
 from geartrain.machine._states import CallStatus, ResultStatus, RunState
+from geartrain.machine._stuck_rules import Acted
 from geartrain.machine._termination import Measured
 from geartrain.machine._values import (
     Artifact,
@@ -82,6 +83,9 @@ class Run(Value, frozen=True, kw_only=True, omit_defaults=False):
     `restarted_at` are the times of the newest restarts of its actor. `unclean` counts the processes in a row that died
     while they moved it, without progress in between; `alone` while it goes on alone after that, and `crashes_alone`
     counts those that died meanwhile.
+    `repeated` turns in a row were alike, `idle_turns` brought nothing new, since the time `idle_since` and from
+    `idle_from` tokens on; `nudges` counts what was said about it. `resends` counts how often context providers were
+    asked once more, `acted` is what was last done about a run that did not get on.
     """
 
     id: str
@@ -131,6 +135,13 @@ class Run(Value, frozen=True, kw_only=True, omit_defaults=False):
     unclean: int = 0
     alone: bool = False
     crashes_alone: int = 0
+    repeated: int = 0
+    idle_turns: int = 0
+    idle_from: int = 0
+    idle_since: float = 0.0
+    nudges: int = 0
+    resends: int = 0
+    acted: Acted | None = None
     created_at: float = 0.0
     started_at: float = 0.0
     updated_at: float = 0.0

@@ -14,6 +14,7 @@ import msgspec
 from geartrain.errors import FormatUnknown, InvalidValue
 from geartrain.ids import digest
 from geartrain.limits import UNLIMITED, Limits, Unlimited
+from geartrain.machine._stuck_rules import StuckRules
 from geartrain.machine._termination import Condition
 from geartrain.machine._values import Usage, Value
 
@@ -200,6 +201,8 @@ class AgentSpec(Value, frozen=True, kw_only=True, omit_defaults=False):
     `guarded` says of which texts guardrails are asked: what is said to the run, the answer that it would finish with.
     `price` is that of the model, `summary_price` that of a summariser of its own; without one the model's own figures
     are the cost.
+    `stuck` says what is done about a run that does not get on; None, as specs from before it was recorded have it, does
+    nothing.
 
     Raises:
         InvalidValue: Texts are guarded of an agent that is consulted after each result.
@@ -225,6 +228,7 @@ class AgentSpec(Value, frozen=True, kw_only=True, omit_defaults=False):
     guarded: tuple[Literal["input", "answer"], ...] = ()
     price: Price | None = None
     summary_price: Price | None = None
+    stuck: StuckRules | None = None
 
     def __post_init__(self) -> None:
         if self.guarded and self.consult == "each_result":

@@ -81,11 +81,14 @@ class HoldKind(StrEnum):
     INPUT = "input"
     PAUSED = "paused"
     BUDGET = "budget"
+    STUCK = "stuck"
     QUARANTINED = "quarantined"
 
 
 # While one of these is open, nothing new starts; what runs finishes. The others are about one call each.
-STOPPING: Final[frozenset[HoldKind]] = frozenset({HoldKind.PAUSED, HoldKind.BUDGET, HoldKind.QUARANTINED})
+STOPPING: Final[frozenset[HoldKind]] = frozenset(
+    {HoldKind.PAUSED, HoldKind.BUDGET, HoldKind.QUARANTINED, HoldKind.STUCK}
+)
 
 
 class ErrorKind(StrEnum):
@@ -123,6 +126,7 @@ class ReasonCode(StrEnum):
     MODEL_FAILED = "model_failed"
     UNSUPPORTED_ACTION = "unsupported_action"
     INVALID_OUTPUT = "invalid_output"
+    NO_PROGRESS = "no_progress"
     CONTEXT_FAILED = "context_failed"
     CONTEXT_TOO_LONG = "context_too_long"
     TOOL_LOST = "tool_lost"

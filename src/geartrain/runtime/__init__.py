@@ -25,6 +25,7 @@ from geartrain.runtime._reader import RunReader, open_reader
 from geartrain.runtime._reading._runs import JournalEntry, OpenCall, ReplayReport, RunSnapshot, RunSummary
 from geartrain.runtime._reading._statistics import RunTotals
 from geartrain.runtime._reading._stepper import Frame, Stepper
+from geartrain.runtime._reading._stuck_runs import StuckRun
 from geartrain.runtime._reading._tail import RunTail
 from geartrain.runtime._rules import Predicate, Rule, Rules, argument_below, argument_equals, argument_matches
 from geartrain.runtime._runtime import Runtime, RuntimeStatistics
@@ -67,6 +68,7 @@ __all__ = [
     "Runtime",
     "RuntimeStatistics",
     "Stepper",
+    "StuckRun",
     "TextGuardrail",
     "ToolGuardrail",
     "Watch",

@@ -57,7 +57,7 @@ from geartrain.runtime._circuit import StoreRaised, store_raised
 from geartrain.runtime._delivery import NOTHING, Delivery
 from geartrain.runtime._entry import Moved, Revived, entry_of
 from geartrain.runtime._judging import PendingVerdicts, ask_policy
-from geartrain.runtime._log import log
+from geartrain.runtime._log import log, log_stuck
 from geartrain.runtime._node import FoundSpecs, Node
 from geartrain.runtime._suspects import interrupted, verdict
 
@@ -327,6 +327,8 @@ class RunActor:
             node.hub.moved(before, moves, checkpointed=checkpointed)
         if before.seq < node.limits.events_per_run_warning <= run.seq:
             log.warning("run_is_long", run_id=run.id, events=run.seq, limit=node.limits.events_per_run)
+        if run.acted is not before.acted:
+            log_stuck(run)
         if node.approvals.active:
             node.approvals.moved(before, run)
         spec = self.specs[run.spec]

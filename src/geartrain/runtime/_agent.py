@@ -19,6 +19,7 @@ from geartrain.machine import (
     ContextRules,
     Price,
     StepLimits,
+    StuckRules,
     decode_spec,
     encode_spec,
     spec_digest,
@@ -37,6 +38,7 @@ _OFFERED: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 SUMMARY_PAUSE_TURNS: Final = 5
 # Once it is full, this share of the window is emptied at once: the requests until it is full again begin alike.
 WINDOW_SLACK: Final = 0.25
+_USUAL_STUCK_RULES: Final = StuckRules()
 
 
 class Agent:
@@ -78,6 +80,10 @@ class Agent:
     and guardrails. The conversation, the budget and the run's id stay. An agent that is handed back to is given by
     name.
 
+    `stuck` says when a run of this agent counts as stuck and what is then done about it: by default an answer that is
+    overdue is asked for once more, and a model that repeats itself to no effect is told so and fails in the end. None
+    does nothing about it.
+
     Raises:
         InvalidValue: The name is empty or too long, the model or a tool is none, two tools have one name, or the
             budget limits a cost that nothing tells.
@@ -98,6 +104,7 @@ class Agent:
         "price",
         "providers",
         "stop_when",
+        "stuck",
         "summariser",
         "summariser_price",
         "tool_guardrails",
@@ -126,6 +133,7 @@ class Agent:
         handoffs: Sequence[Agent | str] = (),
         price: Price | None = None,
         summariser_price: Price | None = None,
+        stuck: StuckRules | None = _USUAL_STUCK_RULES,
     ) -> None:
         if not name or len(name) > 200 or not name.isprintable():
             raise InvalidValue("an agent's name", "1 to 200 printable characters", name)
@@ -144,6 +152,7 @@ class Agent:
         _need(f"the budget of agent {name!r}", budget, Budget)
         _need(f"the window of agent {name!r}", window, ContextRules)
         _need(f"stop_when of agent {name!r}", stop_when, get_args(Condition))
+        _need(f"stuck of agent {name!r}", stuck, StuckRules)
         _need_one_of(f"on_denied of agent {name!r}", on_denied, "fail", "tell")
         _need_one_of(f"on_budget of agent {name!r}", on_budget, "fail", "wrap_up", "suspend")
         _need(f"the price of agent {name!r}", price, Price)
@@ -152,6 +161,7 @@ class Agent:
         self.summariser_price = summariser_price
         self.budget = self.checked_budget(budget or Budget())
         self.stop_when = stop_when
+        self.stuck = stuck
         self.on_denied = on_denied
         self.on_budget = on_budget
         self.max_output_tokens = max_output_tokens
@@ -209,6 +219,7 @@ class Agent:
             handoffs=tuple(map(_name_of, self.handoffs)),
             price=self.price,
             summary_price=self.summariser_price,
+            stuck=self.stuck,
         )
 
     @property

@@ -34,6 +34,7 @@ from geartrain.runtime._effects._registry import Effects
 from geartrain.runtime._hub import Hub
 from geartrain.runtime._log import log, plain_traceback
 from geartrain.runtime._node import Node
+from geartrain.runtime._patrol import patrol
 from geartrain.runtime._policy import Policy
 from geartrain.runtime._residents import Residents
 from geartrain.runtime._run_supervisor import RunSupervisor
@@ -200,6 +201,7 @@ class Host:
                 node.spawn = partial(_spawn, services)
                 node.on_dropped = partial(node.spawn, residents.reload)
                 services.start_soon(timer.serve)
+                services.start_soon(patrol, node)
                 if node.approvals.hook is not None:
                     services.start_soon(node.approvals.hook.serve, journal, self.settings.recover == "all")
                 if self.settings.recover == "all":

@@ -5,6 +5,8 @@ from __future__ import annotations
 import traceback
 from typing import Any, Final
 
+from geartrain.machine import Run
+
 _SHOWN: Final = 4_000
 
 
@@ -30,3 +32,11 @@ class _LazyLog:
 
 
 log = _LazyLog()
+
+
+def log_stuck(run: Run) -> None:
+    """Tell that a run did not get on, and what was done about it: as often as something was done."""
+    acted = run.acted
+    if acted is not None:
+        about = {"cause": acted.cause, "about": acted.about, "since": acted.since, "action": acted.action}
+        log.warning("run_stuck", run_id=run.id, **about)

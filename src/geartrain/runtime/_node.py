@@ -95,6 +95,14 @@ class EffectRegistry(Protocol):
         """Start what the run wants and has not, stop what it has and does not want."""
         ...
 
+    def vouches(self, actor: RunAtWork) -> bool:
+        """Whether what a run's overdue answers are awaited from is known to be in order."""
+        ...
+
+    def patrol(self, actor: RunAtWork) -> tuple[str, ...]:
+        """Begin again what a run wants and nothing here is at work on; return the keys."""
+        ...
+
     def forget(self, run_id: str) -> None:
         """Stop all effects of a run without a word."""
         ...

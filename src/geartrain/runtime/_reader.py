@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
@@ -28,6 +29,7 @@ from geartrain.runtime._reading._runs import (
 )
 from geartrain.runtime._reading._statistics import RunTotals, counted
 from geartrain.runtime._reading._stepper import Stepper
+from geartrain.runtime._reading._stuck_runs import StuckRun, stuck_runs
 from geartrain.runtime._reading._tail import RunTail
 from geartrain.trace import TraceRecord
 
@@ -150,6 +152,13 @@ class RunReader(AbstractAsyncContextManager["RunReader"]):
             InvalidValue: *before* is no time.
         """
         return await self.journal.ended(before=checked_time(before))
+
+    def stuck(self, *, now: float | None = None) -> AsyncIterator[StuckRun]:
+        """Yield the runs that do not get on at *now* (seconds since 1970; None is this moment), each with its cause.
+
+        Only runs at work are read, and those held for it: runs that rest or have ended cost nothing.
+        """
+        return stuck_runs(self.journal, time.time() if now is None else now)
 
     async def totals(self) -> RunTotals:
         """Return what all runs of the store come to: by state, errors by kind, turns, tokens, calls."""

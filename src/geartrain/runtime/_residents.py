@@ -22,6 +22,7 @@ from geartrain.runtime._delivery import Delivery
 from geartrain.runtime._entry import Revived, nothing_new, revive
 from geartrain.runtime._log import log, plain_traceback
 from geartrain.runtime._node import Node, RunAtWork
+from geartrain.runtime._patrol import is_dwell
 from geartrain.runtime._suspects import READ_AGAIN, interruption, recovered, suspect
 from geartrain.tools import error_text
 
@@ -183,7 +184,8 @@ class Residents:
             run = actor.run
             if run.seq and run.state not in ENDED:
                 for event in alarms(run, actor.specs[run.spec], node.clock.now()):
-                    actor.put_alarm(event)
+                    if not (is_dwell(event) and (node.circuit.open or node.effects.vouches(actor))):
+                        actor.put_alarm(event)
             actor.rest_if_idle()
         except StoreFailed:
             raise

@@ -52,6 +52,7 @@ from geartrain.runtime._reading._runs import (
     timeline,
 )
 from geartrain.runtime._reading._statistics import RunTotals, counted
+from geartrain.runtime._reading._stuck_runs import StuckRun, stuck_runs
 from geartrain.runtime._stall import LoopStatistics
 from geartrain.runtime._starting import own_run_id, started_event
 from geartrain.tools import ProcessStatistics, ThreadPool
@@ -322,6 +323,11 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
         """
         node = self._host.node
         return node.approvals.follow(node.journal) if follow else open_approvals(node.journal)
+
+    def stuck(self) -> AsyncIterator[StuckRun]:
+        """Yield the runs that do not get on, each with its cause and what was done about it; see `RunReader.stuck`."""
+        node = self._host.node
+        return stuck_runs(node.journal, node.clock.now())
 
     # Actors that are no runs
 

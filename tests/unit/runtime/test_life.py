@@ -290,6 +290,7 @@ async def test_a_run_that_never_stops_is_ended_at_the_most_events_that_are_kept(
         model=_endless(),
         tools=[ledger.read()],
         budget=Budget(max_turns=UNLIMITED, max_tokens=UNLIMITED, max_seconds=UNLIMITED),
+        stuck=None,
     )
     async with memory.runtime(agent, limits=Limits(events_per_run=100)) as runtime:
         run = await runtime.start("worker", "go")

@@ -23,7 +23,9 @@ LIMITS = quick(model_call_seconds=5.0)
 def summarised_by(summary: Any, turns: int = 8, **options: Any) -> Agent:
     """Return an agent of which each turn reads, and whose model summarises so."""
     model = ScriptedModel([*[[calling("read", '{"text": "' + "x" * 200 + '"}')]] * turns, "done"], summary=summary)
-    return Agent("worker", model=model, tools=[Ledger().read()], budget=FREE, **{"window": RULES, **options})
+    return Agent(
+        "worker", model=model, tools=[Ledger().read()], budget=FREE, **{"window": RULES, "stuck": None, **options}
+    )
 
 
 async def finished(store: Store, agent: Agent, **options: Any) -> tuple[Any, list[Any], list[Any]]:

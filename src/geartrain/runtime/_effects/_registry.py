@@ -25,6 +25,7 @@ from geartrain.machine import (
     RunQuarantined,
     is_outside,
     outstanding,
+    overdue_keys,
 )
 from geartrain.runtime._effects._compact import CompactEffect
 from geartrain.runtime._effects._context import ContextEffect
@@ -92,6 +93,26 @@ class Effects:
                 continue
             self._begin(actor, command)
             mine = self._by_run.get(run.id)
+
+    def vouches(self, actor: RunAtWork) -> bool:
+        """Whether what a run's overdue answers are awaited from is known to be in order.
+
+        What has brought its answer is, and what waits for a place or its next try; so is what is at work, for it has a
+        time-out of its own, unless the agent's rules give the wait a limit.
+        """
+        run, spec = actor.run, actor.specs[actor.run.spec]
+        ruled = spec.stuck is not None and run.state in spec.stuck.dwell
+        mine = self._by_run.get(run.id, {})
+        keys = overdue_keys(run, spec, self.node.clock.now())
+        return bool(keys) and all(
+            key in actor.arriving or (key in mine and (mine[key].task is None or not ruled)) for key in keys
+        )
+
+    def patrol(self, actor: RunAtWork) -> tuple[str, ...]:
+        """Begin again what a run wants and nothing here is at work on; return the keys."""
+        before = set(self._by_run.get(actor.run.id, ()))
+        self.reconcile(actor)
+        return tuple(key for key in self._by_run.get(actor.run.id, ()) if key not in before)
 
     def _begin(self, actor: RunAtWork, command: Command) -> None:
         effect = self._made(actor, command)

@@ -9,6 +9,7 @@ from typing import Any, Final
 from geartrain.machine import (
     ENDED,
     EVENT_VERSIONS,
+    Acted,
     ApprovalDecided,
     ApprovalExpired,
     Call,
@@ -85,12 +86,19 @@ def _records(before: Run, event: Event, after: Run, *, checkpointed: bool) -> It
     yield from _calls(before, after)
     yield from _done_at_once(before, after)
     yield from shortenings(event, after)
+    if after.acted is not None and after.acted != before.acted:
+        yield "run_stuck", acted_payload(after.acted)
     if _model_called(before, after):
         yield "llm_call_started", model_asked(after)
     if checkpointed:
         yield "checkpoint_saved", {"seq": after.seq, "messages": len(after.messages)}
     if after.state in ENDED:
         yield "run_finished", _finished(after)
+
+
+def acted_payload(acted: Acted) -> Payload:
+    """Return what is to be told of a run that did not get on, and of what is done about it."""
+    return {"cause": acted.cause, "about": _short(acted.about), "since": acted.since, "action": acted.action}
 
 
 _SILENT: Final = frozenset({"RunStarted", "ContextCompacted"})
@@ -119,6 +127,7 @@ OWN_NAMES: Final = frozenset(map(_snake, EVENT_VERSIONS)) | {
     "permission_evaluated",
     "result_dropped",
     "run_finished",
+    "run_stuck",
     "state_transition",
     "tool_call_finished",
     "tool_call_requested",
