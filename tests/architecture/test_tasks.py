@@ -14,6 +14,7 @@ TASK_OWNERS = {
     "runtime/_tasks.py": "effect tasks: started, timed out, cancelled, abandoned and awaited in this file",
     "actors/_hands.py": "a spare task, held until the hands are closed; one that works is its actor's, which ends it",
     "tools/_contain.py": "makes the tasks that a tool of the user's asks the loop for; whoever asked owns them",
+    "testing/_misbehave_here.py": "tools that leave tasks behind on purpose, and hold them until they end",
     "persistence/_group.py": "the one committer of a store, held until the store is closed",
 }
 STARTERS = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ import msgspec
 import process_tools
 import psutil
 import pytest
-from process_tools import MISBEHAVIOURS
 from processes import processes_below, until
 
 from geartrain.limits import Limits
@@ -19,6 +17,7 @@ from geartrain.machine import RequestedCall, ResultStatus, ToolFinished, WriteIn
 from geartrain.models import ScriptedModel
 from geartrain.persistence import MemoryJournal
 from geartrain.runtime import Agent, Allow, RunHandle, Runtime
+from geartrain.testing.misbehaviour import BAD_TOOLS
 from geartrain.tools import Tool, ToolDefinitionError, tool
 
 pytestmark = pytest.mark.real_time
@@ -116,7 +115,7 @@ async def test_a_run_that_is_cancelled_ends_with_all_that_its_call_has_started(t
 
 async def test_closing_a_runtime_leaves_no_process_behind() -> None:
     before = processes_below()
-    agents = [an_agent(MISBEHAVIOURS[name], name=name) for name in ("deadlock", "flood_the_output")]
+    agents = [BAD_TOOLS[name].agent() for name in ("deadlock", "flood_the_output")]
 
     async with a_runtime(*agents) as runtime:
         done, _ = [await runtime.start(agent, "go") for agent in reversed(agents)]
@@ -136,81 +135,3 @@ async def test_the_parent_of_a_tool_that_no_worker_can_find_is_told_at_open() ->
         a_runtime(an_agent(tool(isolation="process")(shadowed)))
     with pytest.raises(ToolDefinitionError, match="its present cannot be found by a worker process"):
         a_runtime(an_agent(process_tools.hidden_hook))
-
-
-# Show 4: whatever a tool does in its process, all other runs end as if it had not been there.
-
-
-async def quick(n: int) -> int:
-    """Work as a task."""
-    await asyncio.sleep(0)
-    return n
-
-
-def slow(n: int) -> int:
-    """Work on a thread."""
-    return -n
-
-
-def healthy_agent() -> Agent:
-    given = {"quick": '{"n": 3}', "slow": '{"n": 3}', "add": '{"a": 1, "b": 2}'}
-    # One after the other: in one turn, results are stored in the order in which they come.
-    turns = [(RequestedCall(tool=name, arguments=arguments),) for name, arguments in given.items()]
-    tools = [tool(read_only=True)(quick), tool(read_only=True)(slow), process_tools.add]
-    return Agent("healthy", model=ScriptedModel([*turns, "well"]), tools=tools)
-
-
-async def journal_of(run: RunHandle) -> list[Any]:
-    """All that is stored of a run, without the times."""
-    entries = [(entry.seq, entry.path, msgspec.to_builtins(entry.event)) async for entry in run.events()]
-    return [(seq, path, {**event, "time": 0}) for seq, path, event in entries]
-
-
-WORSE = {
-    "spin": None,
-    "spin_in_c": None,
-    "hang_and_ignore_signals": 1.0,
-    "deadlock": 1.0,
-    "stop_its_warden": 1.0,
-    "allocate_at_once": None,
-    "allocate_in_children": None,
-    "exit_at_once": None,
-    "segmentation_fault": None,
-    "abort": None,
-    "kill_itself": None,
-    "kill_its_warden": None,
-    "close_everything": None,
-    "send_garbage": None,
-    "flood_the_output": None,
-    "return_a_lot": None,
-    "exit_politely": None,
-    "fork_and_return_twice": None,
-    "become_a_daemon": None,
-    "start_processes_without_end": None,
-}
-
-
-async def test_ninety_nine_runs_beside_twenty_misbehaving_tools_end_as_in_a_clean_run() -> None:
-    before, healthy = processes_below(), healthy_agent()
-    async with a_runtime(healthy) as runtime:
-        clean = [await runtime.start(healthy, "go", run_id=f"healthy-{n}") for n in range(99)]
-        expected = [await journal_of(run) for run in clean]
-    declared = {
-        name: tool(name=name, read_only=True, isolation="process", timeout_seconds=seconds)
-        for name, seconds in WORSE.items()
-    }
-    worse = [an_agent(declared[name](MISBEHAVIOURS[name].function), name=name) for name in WORSE]
-
-    async with a_runtime(healthy, *worse) as runtime:
-        bad = [await runtime.start(agent, "go") for agent in worse]
-        good = [await runtime.start(healthy, "go", run_id=f"healthy-{n}") for n in range(99)]
-        ends = [await run.wait_ended() for run in (*bad, *good)]
-        journals = [await journal_of(run) for run in good]
-        results = [await results_of(run) for run in bad]
-
-    assert [end.answer for end in ends] == ["done"] * len(bad) + ["well"] * len(good)
-    assert journals == expected
-    assert [len(result) for result in results] == [1] * len(worse)
-    timed_out = {name for name, [(status, _)] in zip(WORSE, results, strict=True) if status is ResultStatus.TIMED_OUT}
-    assert timed_out == {name for name, seconds in WORSE.items() if seconds}
-    assert processes_below() - before == set()

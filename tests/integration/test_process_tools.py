@@ -13,11 +13,11 @@ from typing import Any
 import process_tools
 import psutil
 import pytest
-from process_tools import MISBEHAVIOURS
 from processes import processes_below, until
 
 from geartrain.limits import Limits
 from geartrain.machine import ResultStatus
+from geartrain.testing.misbehaviour import BAD_TOOLS
 from geartrain.tools import (
     Done,
     NotDone,
@@ -173,12 +173,18 @@ EXPECTED: dict[str, tuple[ResultStatus, str] | None] = {
     "leave_a_process": (OK, "left one"),
     "leave_the_folder": (OK, "gone"),
     "trace_without_end": None,
+    "spin_in_a_coroutine": (ERROR, "took more than 0.2 s of processor time"),
+    "stop_itself": None,
+    "open_files_without_end": (ERROR, "Too many open files"),
+    "leave_files_open": (OK, "left a hundred"),
+    "connect_to_itself": (OK, "20"),
+    "change_signal_handlers": (OK, "ignored from now on"),
 }
+APART = {name: BAD_TOOLS[name].tool(isolation="process") for name in EXPECTED}
 
 
 def test_every_misbehaviour_is_in_the_table() -> None:
-    assert set(MISBEHAVIOURS) == set(EXPECTED)
-    assert len(EXPECTED) >= 20
+    assert {name for name, bad in BAD_TOOLS.items() if bad.isolation == "process"} <= set(EXPECTED)
 
 
 @pytest.mark.parametrize("name", EXPECTED)
@@ -190,7 +196,7 @@ async def test_whatever_a_function_does_the_call_has_its_outcome_and_nothing_is_
         monkeypatch.setattr("geartrain.tools._process_worker.END_SECONDS", 0.2)
 
     async with world(BRIEF if name.startswith("spin") else LIMITS) as here:
-        call = asyncio.ensure_future(here.run(MISBEHAVIOURS[name]))
+        call = asyncio.ensure_future(here.run(APART[name]))
         if expected is None:
             await until(lambda: "began" in here.told)
             call.cancel()
@@ -206,12 +212,21 @@ async def test_whatever_a_function_does_the_call_has_its_outcome_and_nothing_is_
 
 
 @pytest.mark.parametrize(
-    "name", ["exit_at_once", "kill_itself", "leave_a_thread", "leave_a_process", "leave_the_folder"]
+    "name",
+    [
+        "exit_at_once",
+        "kill_itself",
+        "leave_a_thread",
+        "leave_a_process",
+        "leave_the_folder",
+        "leave_files_open",
+        "change_signal_handlers",
+    ],
 )
 async def test_the_next_call_has_a_worker_in_which_nothing_of_another_is_left(name: str) -> None:
     async with world() as here:
         before = await here.run(process_tools.where)
-        await here.run(MISBEHAVIOURS[name])
+        await here.run(APART[name])
         after = await here.run(process_tools.where)
 
     assert after.status is OK
@@ -280,7 +295,7 @@ async def test_verify_is_asked_in_a_worker(tmp_path: Path) -> None:
 
 async def test_closing_the_pool_ends_what_is_at_work() -> None:
     async with world() as here:
-        call = asyncio.ensure_future(here.run(MISBEHAVIOURS["deadlock"]))
+        call = asyncio.ensure_future(here.run(APART["deadlock"]))
         await until(lambda: "began" in here.told)
         await here.pool.aclose(2.0)
         outcome = await call

@@ -5,7 +5,6 @@ The rest of the package is imported when a command runs, so that help and comple
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 import os
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 import typer
 
+from geartrain.cli._leaving import CommandRunner
 from geartrain.cli._options import AppOption, ByOption, JsonOption, QuietOption, StoreOption
 from geartrain.errors import GeartrainError, UsageError
 
@@ -88,16 +88,20 @@ def acting(function: _Function) -> Command:
 
 
 def _code_of(function: _Function, context: typer.Context, options: dict[str, Any], *, logs: bool) -> int:
+    if logs:
+        _log_to_stderr(verbose=context.obj["verbose"])
+    runner, code = CommandRunner(), 1
     try:
-        if logs:
-            _log_to_stderr(verbose=context.obj["verbose"])
-        return asyncio.run(function(context, **options))
+        code = runner.run(function(context, **options))
     except GeartrainError as error:
         if context.obj["debug"]:
             traceback.print_exc()
-        return _told(error)
+        code = _told(error)
     except KeyboardInterrupt:
-        return 130
+        code = 130
+    finally:
+        runner.close(code)
+    return code
 
 
 def _told(error: GeartrainError) -> int:

@@ -140,13 +140,18 @@ class Approvals:
             self._followers.discard(follower)
             self.active = self.hook is not None or bool(self._followers)
 
-    async def aclose(self) -> None:
+    def stop(self) -> None:
         """Let followers go, and stop what the hook does."""
         self._closed = True
         for follower in self._followers:
             follower.wake()
         if self.hook is not None:
-            await self.hook.aclose()
+            self.hook.stop()
+
+    async def wait_stopped(self) -> None:
+        """Wait until the hook has stopped, or was abandoned."""
+        if self.hook is not None:
+            await self.hook.wait_stopped()
 
 
 async def open_approvals(journal: Journal) -> AsyncIterator[OpenCall]:
@@ -299,7 +304,7 @@ class HookCaller:
             handle = loop.call_later(_BACKOFF_SECONDS * 2 ** (attempt - 1), again)
             self._pauses.add(handle)
 
-    async def aclose(self) -> None:
+    def stop(self) -> None:
         """Stop; what a hook still does in a thread ends by itself."""
         self._closed = True
         self._waiting.clear()
@@ -307,7 +312,10 @@ class HookCaller:
             pause.cancel()
         for task in list(self._at_work.values()):
             task.cancel()
+        self._threads.close()
+
+    async def wait_stopped(self) -> None:
+        """Wait until no call of the hook is at work: those that ignore being cancelled are abandoned by then."""
         if self._at_work:
             self._idle = asyncio.get_running_loop().create_future()
             await asyncio.wait([self._idle], timeout=self._tasks.grace_seconds + 1.0)
-        self._threads.close()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import anyio
 import msgspec
@@ -39,7 +39,7 @@ from geartrain.runtime._policy import Policy
 from geartrain.runtime._residents import Residents
 from geartrain.runtime._run_supervisor import RunSupervisor
 from geartrain.runtime._stall import LoopStall, StallDetector
-from geartrain.runtime._tasks import EffectTasks
+from geartrain.runtime._tasks import NUDGE_SECONDS, EffectTasks
 from geartrain.runtime._timer import Timer
 from geartrain.tools import Pool, ThreadPool, loading_in_a_worker
 from geartrain.trace import Observer, TraceRecord
@@ -47,6 +47,8 @@ from geartrain.trace import Observer, TraceRecord
 # The claim on a store that only one process can have open lasts until it is released.
 _LEASE_SECONDS = 10 * 365 * 86_400.0
 _NUMBERS = itertools.count(1)
+# When the grace is used up, each step of closing that is left may still take so long.
+LAST_SECONDS: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +107,8 @@ class Host:
         self.stall = StallDetector(settings.limits.loop_stall_seconds, self._tell_stall)
         self.closed = False
         self.draining = False
+        # On the loop's clock, when closing is to be over.
+        self._over_at = 0.0
 
     @property
     def node(self) -> Node:
@@ -171,7 +175,7 @@ class Host:
         node.closing = True
         node.effects.stop_waiting()
         await node.effects.wait_empty(None)
-        await self._wait_stored(node)
+        await self._wait_stored(node, node.limits.grace_seconds)
 
     async def _serve(self, ready: asyncio.Future[None]) -> None:
         """Own the services from opening to closing."""
@@ -275,17 +279,24 @@ class Host:
         return node
 
     async def _shut(self, node: Node) -> None:
-        """Let what was accepted be stored, and what must finish finish."""
+        """Let what was accepted be stored, and what must finish finish: all that within the grace, and little more."""
         self.closed = True
         node.closing = True
-        await node.approvals.aclose()
+        self._over_at = asyncio.get_running_loop().time() + node.limits.grace_seconds
+        node.tasks.latest = self._over_at + NUDGE_SECONDS
+        node.approvals.stop()
         await node.effects.drain(node.limits.grace_seconds)
-        await self._wait_stored(node)
+        await node.approvals.wait_stopped()
+        await self._wait_stored(node, self._left())
 
-    async def _wait_stored(self, node: Node) -> None:
-        """Wait until no actor has anything to do or an append under way, at most for the grace."""
+    def _left(self) -> float:
+        """Return how many seconds there are for what is left to do when closing."""
+        return max(LAST_SECONDS, self._over_at - asyncio.get_running_loop().time())
+
+    async def _wait_stored(self, node: Node, seconds: float) -> None:
+        """Wait until no actor has anything to do or an append under way, at most for so long."""
         loop = asyncio.get_running_loop()
-        until = loop.time() + node.limits.grace_seconds
+        until = loop.time() + seconds
         while (busy := [actor for actor in node.actors.values() if not actor.cell.idle]) and loop.time() < until:
             appends = [actor.appending for actor in busy if actor.appending and not actor.appending.done()]
             if appends:
@@ -305,10 +316,10 @@ class Host:
             if node.close_executor is not None:
                 # While the store is still ours: nothing of a write may run on when somebody else recovers it.
                 try:
-                    await node.close_executor(max(1.0, node.limits.grace_seconds))
+                    await node.close_executor(self._left())
                 except Exception as failed:  # noqa: BLE001 - perhaps a stranger's: the store is let go all the same
                     log.error("executor_not_closed", error=str(failed), traceback=plain_traceback(failed))
-            await node.hub.aclose(min(1.0, node.limits.grace_seconds))
+            await node.hub.aclose(min(1.0, self._left()))
             await self.actors.aclose()  # last of all: what runs and observers still do may need them
             try:
                 await node.journal.release(node.claim)

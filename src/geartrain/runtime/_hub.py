@@ -314,8 +314,10 @@ class Hub:
         self._followers.clear()
         for thread in self._threads:
             thread.close()
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
         for thread in self._threads:
-            await asyncio.get_running_loop().run_in_executor(None, thread.join, seconds)
+            await loop.run_in_executor(None, thread.join, max(0.0, until - loop.time()))
 
     def statistics(self) -> tuple[ObserverStatistics, ...]:
         """Return how the observers are doing."""

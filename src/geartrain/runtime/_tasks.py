@@ -8,6 +8,7 @@ its grace is over; then it is abandoned: its owner goes on without it, and what 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context
@@ -47,7 +48,18 @@ OnEnd = Callable[[Ended], None]
 class EffectTask:
     """One effect at work. `on_end` is called exactly once, on the loop, whatever the effect does."""
 
-    __slots__ = ("__weakref__", "_nudges", "_on_end", "_owner", "_running", "_stopping", "_task", "_work", "name")
+    __slots__ = (
+        "__weakref__",
+        "_nudges",
+        "_on_end",
+        "_owner",
+        "_running",
+        "_stopping",
+        "_task",
+        "_work",
+        "name",
+        "on_late_end",
+    )
 
     def __init__(self, owner: EffectTasks, name: str, work: Coroutine[Any, Any, Any], on_end: OnEnd) -> None:
         self.name = name
@@ -58,6 +70,8 @@ class EffectTask:
         self._stopping: End | None = None
         self._nudges: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
+        # Called when it ends after it was abandoned.
+        self.on_late_end: OnEnd | None = None
 
     @property
     def done(self) -> bool:
@@ -95,8 +109,7 @@ class EffectTask:
             self._owner.forget(self, self._task)
             self._tell(Ended(why))
             return
-        loop = asyncio.get_running_loop()
-        self._nudge(loop.time() + self._owner.grace_seconds)
+        self._nudge(self._owner.until())
 
     def _nudge(self, until: float) -> None:
         if self._on_end is None or self._task is None:
@@ -114,7 +127,7 @@ class EffectTask:
         if self._nudges is not None:
             self._nudges.cancel()
             self._nudges = None
-        on_end, self._on_end = self._on_end, None
+        on_end, self._on_end = self._on_end or self.on_late_end, None
         if on_end is not None:
             on_end(ended)
 
@@ -171,6 +184,8 @@ class EffectTasks:
     def __init__(self, grace_seconds: float) -> None:
         self.grace_seconds = grace_seconds
         self.abandoned_count = 0
+        # On the loop's clock, when the last of those that are stopped from now on is abandoned.
+        self.latest = math.inf
         self._alive: set[EffectTask] = set()
         self._abandoned: set[asyncio.Task[None]] = set()
         self._deadlines: dict[float, _Deadlines] = {}
@@ -196,6 +211,12 @@ class EffectTasks:
             deadlines = self._deadlines[timeout_seconds] = _Deadlines(timeout_seconds)
         deadlines.add(effect)
         return effect
+
+    def until(self) -> float:
+        """Return when, on the loop's clock, one is abandoned that is stopped now."""
+        now = asyncio.get_running_loop().time()
+        at_least = now + min(self.grace_seconds, NUDGE_SECONDS)
+        return max(at_least, min(now + self.grace_seconds, self.latest))
 
     def forget(self, effect: EffectTask, task: asyncio.Task[None] | None) -> None:
         """Let go of a task that is done."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from geartrain.tools._ask_user import ask_user
 from geartrain.tools._clean import Outcome, cleaned, error_text, present
-from geartrain.tools._contain import inside_a_tool
+from geartrain.tools._contain import StartedTasks, inside_a_tool
 from geartrain.tools._context import ToolContext
 from geartrain.tools._errors import (
     ArgumentsInvalid,
@@ -51,6 +51,7 @@ __all__ = [
     "ProcessStatistics",
     "ProcessesUnavailable",
     "ResultUnavailable",
+    "StartedTasks",
     "ThreadPool",
     "ThreadStatistics",
     "ThreadsUnavailable",

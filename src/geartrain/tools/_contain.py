@@ -16,13 +16,45 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Generator, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextlib import contextmanager, suppress
+from contextvars import Context, ContextVar
 from typing import Any
+from weakref import WeakSet
 
 from geartrain.tools._errors import ToolExited
 
 _inside_a_tool: ContextVar[bool] = ContextVar("_inside_a_tool", default=False)
+
+
+class StartedTasks:
+    """The tasks that a stranger's code has started in one context, as far as they still run.
+
+    They are its own affair: a client that is made in one call and used by all keeps a task of its own going. So nobody
+    ends them; but who gives a call up can say what still runs of it.
+    """
+
+    __slots__ = ("_tasks",)
+
+    def __init__(self) -> None:
+        self._tasks: WeakSet[asyncio.Task[Any]] | None = None
+
+    def bind(self, context: Context) -> None:
+        """Have the tasks noted here that are started, inside a tool, in *context* and its copies."""
+        context.run(_started_tasks.set, self)
+
+    def note(self, task: asyncio.Task[Any]) -> None:
+        """Note one."""
+        if self._tasks is None:
+            self._tasks = WeakSet()
+        with suppress(TypeError):  # made by somebody else's factory, and of a kind that cannot be referred to weakly
+            self._tasks.add(task)
+
+    def alive(self) -> list[asyncio.Task[Any]]:
+        """Return those that are not done."""
+        return [task for task in self._tasks or () if not task.done()]
+
+
+_started_tasks: ContextVar[StartedTasks | None] = ContextVar("_started_tasks", default=None)
 
 
 @contextmanager
@@ -46,11 +78,16 @@ class _ContainingFactory:
         self._before = before
 
     def __call__(self, loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> Any:
-        if _inside_a_tool.get():
+        inside = _inside_a_tool.get()
+        if inside:
             coro = _Contained(coro)
         if self._before is None:
-            return asyncio.Task(coro, loop=loop, **options)
-        return self._before(loop, coro, **options)
+            task: Any = asyncio.Task(coro, loop=loop, **options)
+        else:
+            task = self._before(loop, coro, **options)
+        if inside and (started := _started_tasks.get()) is not None:
+            started.note(task)
+        return task
 
 
 class _Contained(Coroutine[Any, Any, Any]):

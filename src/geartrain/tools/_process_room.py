@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 import os
 import resource
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Any, Final
 
 from geartrain.limits import Limits
 
 _LIMIT_MAX: Final = 2**62
+# Connections that are kept open for the next call are fine; more than so many in one call are a leak.
+FILES_LEFT_MAX: Final = 32
+_HANDLED: Final = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
 
 
 class Room:
@@ -22,6 +26,7 @@ class Room:
         self._limits = limits
         self._threads = threading.active_count()
         self._size = _private_bytes()
+        self._files = _open_files()
         self._place = _place()
         self._changed = False
 
@@ -59,6 +64,8 @@ class Room:
         """Whether another call can run here as if this one had not: nothing that can be seen is left of it."""
         if self._changed or threading.active_count() > self._threads or _place() != self._place:
             return False
+        if _open_files() - self._files > FILES_LEFT_MAX:
+            return False
         if _private_bytes() - self._size > self._limits.process_memory_bytes // 4:
             return False
         try:
@@ -68,12 +75,21 @@ class Room:
         return False
 
 
-def _place() -> tuple[str, dict[str, str]]:
-    """Return the current folder and the environment."""
+def _place() -> tuple[str, dict[str, str], list[Any]]:
+    """Return the current folder, the environment and what is done at signals."""
+    handlers = [signal.getsignal(number) for number in _HANDLED]
     try:
-        return os.getcwd(), dict(os.environ)
+        return os.getcwd(), dict(os.environ), handlers
     except OSError:  # the folder was deleted
-        return "", dict(os.environ)
+        return "", dict(os.environ), handlers
+
+
+def _open_files() -> int:
+    """Return how many files and connections are open; 0 if not known."""
+    try:
+        return len(os.listdir("/proc/self/fd"))
+    except OSError:
+        return 0
 
 
 def _private_bytes() -> int:

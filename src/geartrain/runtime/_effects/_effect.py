@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import Context, ContextVar
 from functools import partial
 from typing import Any, Protocol
@@ -12,10 +12,11 @@ from geartrain.machine import Command, Event, RunQuarantined
 from geartrain.runtime._edge import clean_text
 from geartrain.runtime._effects._executor import Executor
 from geartrain.runtime._effects._gate import Gate
+from geartrain.runtime._effects._given_up import GIVEN_UP, name_what_runs_on
 from geartrain.runtime._log import log, plain_traceback
 from geartrain.runtime._node import FoundSpecs, Node, RunAtWork
 from geartrain.runtime._tasks import EffectTask, Ended
-from geartrain.tools import error_text
+from geartrain.tools import StartedTasks, error_text
 
 # The run that the code at work belongs to; bound in every effect.
 current_run: ContextVar[str] = ContextVar("geartrain_run_id", default="")
@@ -45,7 +46,7 @@ class Registry(Protocol):
 class Effect:
     """One command being carried out. Subclasses know what to start and what its end means."""
 
-    __slots__ = ("_parked", "command", "effects", "key", "node", "quiet", "run_id", "task", "unwanted")
+    __slots__ = ("_parked", "command", "effects", "key", "node", "quiet", "run_id", "started", "task", "unwanted")
 
     def __init__(self, effects: Registry, run_id: str, command: Any) -> None:
         self.effects = effects
@@ -57,6 +58,7 @@ class Effect:
         self.task: EffectTask | None = None
         # What it is about to do, as long as the store cannot write.
         self._parked: tuple[Coroutine[Any, Any, Any], Callable[[], None]] | None = None
+        self.started = StartedTasks()
         self.unwanted = False
         self.quiet = False
 
@@ -94,6 +96,7 @@ class Effect:
         context = Context()
         context.run(current_run.set, self.run_id)
         context.run(current_key.set, self.key)
+        self.started.bind(context)
         faults.reach("effect.start", f"{self.run_id}/{self.key}")
         self.task = self.node.tasks.start(
             f"{self.run_id}/{self.key}",
@@ -113,9 +116,9 @@ class Effect:
             self.broken(error)
 
     def _task_ended(self, ended: Ended) -> None:
-        self.task = None
-        if ended.abandoned:
-            self.node.hub.live(self.run_id, "effect_abandoned", {"key": self.key})
+        task, self.task = self.task, None
+        if ended.end in GIVEN_UP:
+            self.given_up(task if ended.abandoned else None)
         if self.quiet:
             self.finished()
             return
@@ -124,6 +127,21 @@ class Effect:
             self.ended(ended)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the run must not wait for this effect for ever
             self.broken(error)
+
+    def given_up(self, abandoned: EffectTask | None) -> None:
+        """Name what still runs of it, its task among that if it was *abandoned*."""
+        name_what_runs_on(
+            self.node,
+            self.run_id,
+            self.key,
+            abandoned=abandoned,
+            elsewhere=() if abandoned is not None else self.elsewhere(),
+            started=self.started,
+        )
+
+    def elsewhere(self) -> Sequence[str]:
+        """Return what of it runs outside of the event loop, in words."""
+        return ()
 
     def broken(self, error: BaseException) -> None:
         """Set the run apart: this effect can neither be carried out nor reported."""

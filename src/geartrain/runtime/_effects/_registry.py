@@ -36,6 +36,7 @@ from geartrain.runtime._effects._handoff import HandoffEffect
 from geartrain.runtime._effects._model import ModelEffect, PolicyEffect
 from geartrain.runtime._effects._tool import ToolEffect
 from geartrain.runtime._node import Node, RunAtWork
+from geartrain.runtime._tasks import NUDGE_SECONDS
 
 # Told to people by trace, hooks and waiters; nothing runs for them.
 _ANNOUNCEMENTS: Final = (AnnounceApproval, AnnounceEnd)
@@ -176,7 +177,7 @@ class Effects:
     async def drain(self, grace_seconds: float) -> None:
         """Let started writes finish within the grace, stop all else, and wait until all has stopped.
 
-        Takes at most twice the grace: what ignores being cancelled is abandoned at its end.
+        What is at work at the end of the grace, and ignores being cancelled, is abandoned right after it.
         """
         for effect in [effect for mine in self._by_run.values() for effect in mine.values()]:
             if not effect.must_finish:
@@ -185,7 +186,7 @@ class Effects:
         await self.wait_empty(grace_seconds)
         for run_id in list(self._by_run):
             self.forget(run_id)
-        await self.wait_empty(grace_seconds + 1.0)
+        await self.wait_empty(2 * NUDGE_SECONDS)
 
     async def wait_empty(self, seconds: float | None) -> None:
         """Wait until nothing is in progress, at most *seconds* if given."""

@@ -9,7 +9,7 @@ which ends with a person: a verification leads there at once, an attempt no late
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,12 +19,13 @@ from geartrain.runtime._attempts import Wait
 from geartrain.runtime._edge import clean_text, plain_payload
 from geartrain.runtime._effects._effect import Effect, Registry
 from geartrain.runtime._effects._executor import CallOutcome
+from geartrain.runtime._effects._given_up import tell_late_end
 from geartrain.runtime._effects._traced import TracedRecords
 from geartrain.runtime._log import log, plain_traceback
 from geartrain.runtime._node import RunAtWork
 from geartrain.runtime._reading._projection import OWN_NAMES
 from geartrain.runtime._reading._results import whole_result
-from geartrain.runtime._tasks import End, Ended
+from geartrain.runtime._tasks import EffectTask, End, Ended
 from geartrain.tools import Ticket, Tool, ToolContext, cleaned, error_text
 
 
@@ -36,8 +37,10 @@ class ToolEffect(Effect):
         "_at_work",
         "_began",
         "_earlier",
+        "_given_up",
         "_held_back",
         "_returned",
+        "_runs",
         "_ticket",
         "_tool",
         "_traced",
@@ -55,6 +58,8 @@ class ToolEffect(Effect):
         self._began = False
         self._returned = False
         self._at_work = False
+        self._runs = False
+        self._given_up = False
         self._traced = TracedRecords(self.node.clock.now())
 
     @property
@@ -188,7 +193,7 @@ class ToolEffect(Effect):
         self._traced.note(name, plain)
 
     def _begin(self) -> None:
-        self._began = True
+        self._began = self._runs = True
         if self._writes and not self._at_work:
             self._at_work = True
             self.node.attempts.begin(self.run_id, self.command.call_id)
@@ -197,9 +202,24 @@ class ToolEffect(Effect):
         self._returned = True
 
     def _over(self) -> None:
+        self._runs = False
+        if self._given_up:
+            end = End.RETURNED if self._returned else End.RAISED
+            tell_late_end(self.node, self.run_id, self.key, Ended(end))
         if self._at_work:
             self._at_work = False
             self.node.attempts.end(self.run_id, self.command.call_id)
+
+    def elsewhere(self) -> Sequence[str]:
+        """Return what of it runs outside of the event loop: on a thread it goes on, a worker process is ended."""
+        if self._runs and self.command.mode == "run" and self._tool is not None and self._tool.isolation == "thread":
+            return (f"{self.command.tool} on a thread",)
+        return ()
+
+    def given_up(self, abandoned: EffectTask | None) -> None:
+        """Name what still runs of it; the end of a function on a thread is told when it comes."""
+        super().given_up(abandoned)
+        self._given_up = abandoned is None and bool(self.elsewhere())
 
     def ended(self, ended: Ended) -> None:
         """Report a result, a doubt, or nothing if the run had turned away before it began."""

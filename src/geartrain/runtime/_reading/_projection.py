@@ -120,6 +120,7 @@ OWN_NAMES: Final = frozenset(map(_snake, EVENT_VERSIONS)) | {
     "event_refused",
     "guardrail",
     "handoff",
+    "late_result",
     "llm_attempt_failed",
     "llm_call_finished",
     "llm_call_started",
