@@ -1,7 +1,7 @@
 """One actor: a mailbox, a behaviour and a life.
 
 `Cell` is what every actor is made of, those of runs too. `Actor`, `ActorRef` and `ActorGroup` are for actors of your
-own, `ActorLife` and `ActorOwner` for whoever restarts them.
+own, `ActorLife`, `ActorOwner` and `ActorSupervisor` for whoever restarts them.
 """
 
 from geartrain.actors._actor import Actor, ActorFailure, ActorState, ActorStatistics, NotSpawned, Overflow
@@ -19,9 +19,11 @@ from geartrain.actors._errors import (
     TooManyActors,
 )
 from geartrain.actors._group import ActorGroup, ActorGroupStatistics
-from geartrain.actors._life import ActorLife, ActorOwner
+from geartrain.actors._life import ActorLife
+from geartrain.actors._owner import ActorOwner, ActorSupervisor
 from geartrain.actors._ref import ActorRef
 from geartrain.actors._reply import Reply
+from geartrain.actors._watch import Stopped
 
 __all__ = [
     "Actor",
@@ -38,6 +40,7 @@ __all__ = [
     "ActorState",
     "ActorStatistics",
     "ActorStopped",
+    "ActorSupervisor",
     "AskedItself",
     "Behaviour",
     "Cell",
@@ -51,6 +54,7 @@ __all__ = [
     "NotSpawned",
     "Overflow",
     "Reply",
+    "Stopped",
     "TooManyActors",
     "WhyDead",
 ]

@@ -40,6 +40,8 @@ class Actor:
     """
 
     _ref: ActorRef | None = None
+    # Called at once when the instance is to end, while its message in hand may still be at work: for supervisors.
+    _when_ending: Callable[[], None] | None = None
 
     @property
     def ref(self) -> ActorRef:
@@ -85,6 +87,8 @@ class ActorState(StrEnum):
     STARTING = "starting"  # `started` is not done; messages gather
     RUNNING = "running"
     FAILED = "failed"  # it raised; its owner decides; messages gather
+    HALTING = "halting"  # the instance is to end, for its supervisor to decide what follows; messages gather
+    HALTED = "halted"  # the instance has ended; its supervisor decides; messages gather
     STOPPING = "stopping"  # takes nothing more; the message in hand and `stopping` may finish
     STOPPED = "stopped"
 

@@ -1,13 +1,13 @@
 """The cell: what every actor is made of, whatever it does.
 
-| state   | means                                              | leaves on                              |
-|---------|----------------------------------------------------|----------------------------------------|
-| IDLE    | nothing to do; no task, no timer, no queue         | a message → READY                      |
-| READY   | the loop will give it a turn                       | its turn → WORKING                     |
-| WORKING | the behaviour has a batch in hand                  | returned → WAITING, READY or IDLE      |
-| WAITING | the batch is handled once a future is done         | done → READY or IDLE; failed → BROKEN  |
-| BROKEN  | the behaviour failed; messages gather in the room  | `restart` → READY or IDLE              |
-| STOPPED | handles and takes nothing more                     | nothing                                |
+| state   | means                                                | leaves on                              |
+|---------|------------------------------------------------------|----------------------------------------|
+| IDLE    | nothing to do; no task, no timer, no queue           | a message → READY                      |
+| READY   | the loop will give it a turn                         | its turn → WORKING                     |
+| WORKING | the behaviour has a batch in hand                    | returned → WAITING, READY or IDLE      |
+| WAITING | the batch is handled once a future is done           | done → READY or IDLE; failed → BROKEN  |
+| BROKEN  | the behaviour failed, or is on hold; messages gather | `restart` → READY or IDLE              |
+| STOPPED | handles and takes nothing more                       | nothing                                |
 
 `stop` leads from each of them to STOPPED.
 
@@ -113,6 +113,7 @@ class Cell(Generic[M]):
         "_restarts",
         "_state",
         "_turns",
+        "_under_way",
     )
 
     def __init__(
@@ -141,6 +142,8 @@ class Cell(Generic[M]):
         # Replies to messages still in the mailbox, by the message's identity; then those to messages taken.
         self._asked: dict[int, Reply[Any]] | None = None
         self._owed: set[Reply[Any]] | None = None
+        # What the batch in hand waits for.
+        self._under_way: asyncio.Future[Any] | None = None
 
     @property
     def name(self) -> str:
@@ -259,6 +262,15 @@ class Cell(Generic[M]):
         self._restarts += 1
         self._go_on()
 
+    def hold(self) -> None:
+        """Take no further message until a `restart`, as if the behaviour had failed; the batch in hand is finished."""
+        if self._state is not _STOPPED:
+            self._state = _BROKEN
+
+    def let_go(self) -> None:
+        """Wait no longer for what the batch in hand waits for; its end, whatever it is, is nobody's business."""
+        self._under_way = None
+
     def has_room(self, lane: Lane = Lane.WORK) -> bool:
         """Return whether a message would be taken into *lane* at once."""
         return self._mailbox.has_room(lane)
@@ -345,12 +357,16 @@ class Cell(Generic[M]):
         if under_way is not None:
             if self._state is _WORKING:
                 self._state = _WAITING
+            self._under_way = under_way
             under_way.add_done_callback(partial(self._finish_turn, batch), context=Context())
             return False
         return self._state is _WORKING  # it may have stopped its own cell
 
     def _finish_turn(self, batch: Sequence[M], under_way: asyncio.Future[Any]) -> None:
         error = asyncio.CancelledError() if under_way.cancelled() else under_way.exception()
+        if under_way is not self._under_way:  # it was let go
+            return
+        self._under_way = None
         if error is not None:
             self._fail(error, batch)
         elif self._state is _WAITING:

@@ -9,6 +9,9 @@ from geartrain.actors._reply import Reply
 # In place of a message: the first that an actor is given, which has its `started` called.
 START: Final = object()
 
+# Likewise: in its turn, the next notice of a watched actor's end is handled; at most one of these is on its way.
+NOTICE: Final = object()
+
 
 class Envelope:
     """A message on its way to an actor, and where its answer goes. `expires_at` is by the loop's clock."""

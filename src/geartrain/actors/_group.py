@@ -16,13 +16,16 @@ from geartrain.actors._dead_letters import DeadLetter, DeadLetters, DeadLetterSt
 from geartrain.actors._errors import GroupClosed, TooManyActors
 from geartrain.actors._hands import Hands
 from geartrain.actors._home import Crossing, Home
-from geartrain.actors._life import ActorLife, ActorOwner
+from geartrain.actors._life import ActorLife
+from geartrain.actors._owner import ActorOwner, ActorSupervisor
 from geartrain.actors._ref import ActorRef
 from geartrain.clock import Clock, SystemClock
 from geartrain.errors import InvalidValue, UsageError
 from geartrain.limits import Limits
 
 _NAME_LENGTH_MAX: Final = 200
+_PATH_LENGTH_MAX: Final = 2_000  # of a child in the deepest of trees
+_CLOSED: Final = "its group was closed"
 OnFailure = Callable[[ActorFailure], None]
 
 
@@ -77,6 +80,7 @@ class ActorGroup(AbstractAsyncContextManager["ActorGroup"]):
         self._lives: dict[str, ActorLife] = {}
         self._numbers = itertools.count(1)
         self._spawned = 0
+        self._supervised = 0
         self._closed = False
         self._emptied = asyncio.Event()
         self._owner = _Stopping(on_failure)
@@ -123,25 +127,39 @@ class ActorGroup(AbstractAsyncContextManager["ActorGroup"]):
             TooManyActors: Nothing was spawned.
             InvalidValue: Something given cannot be used; nothing was spawned.
         """
-        return self.begin(actor, owner=self._owner, name=name, capacity=capacity, overflow=overflow).ref
+        return self.begin(actor, name=name, capacity=capacity, overflow=overflow).ref
 
     def begin(
         self,
         actor: Actor,
         *,
-        owner: ActorOwner,
+        owner: ActorOwner | None = None,
+        supervisor: ActorSupervisor | None = None,
         name: str | None = None,
         capacity: int | None = None,
         overflow: Overflow | Literal["wait", "refuse", "drop_oldest"] = Overflow.WAIT,
+        grace_seconds: float | None = None,
     ) -> ActorLife:
-        """Spawn *actor* for an owner of its own, who decides what happens when it fails; raises as `spawn` does."""
+        """Spawn *actor* for an owner of its own, who decides what happens when it fails; raises as `spawn` does.
+
+        Args:
+            actor: As for `spawn`.
+            owner: Told of its failures and its end; None means the group, which stops what fails.
+            supervisor: In place of an owner: the actor may come back, and the supervisor stops it, also when the group
+                is closed.
+            name: As for `spawn`.
+            capacity: As for `spawn`.
+            overflow: As for `spawn`.
+            grace_seconds: In place of `limits.grace_seconds`, but when the group is closed.
+        """
         check_actor(actor)
         name = self._new_name(actor) if name is None else name
         self._home.check_loop(name)
         if self._closed:
             raise GroupClosed(name)
-        if not isinstance(name, str) or not name or len(name) > _NAME_LENGTH_MAX or not name.isprintable():
-            raise InvalidValue("name", f"1 to {_NAME_LENGTH_MAX} printable characters", name)
+        length_max = _NAME_LENGTH_MAX if supervisor is None else _PATH_LENGTH_MAX
+        if not isinstance(name, str) or not name or len(name) > length_max or not name.isprintable():
+            raise InvalidValue("name", f"1 to {length_max} printable characters", name)
         if name in self._lives:
             raise InvalidValue("name", "one that no living actor of the group has", name)
         if len(self._lives) >= self._limits.actors:
@@ -154,22 +172,28 @@ class ActorGroup(AbstractAsyncContextManager["ActorGroup"]):
             name,
             actor,
             self._home,
-            owner=owner,
+            owner=supervisor or owner or self._owner,
+            supervisor=supervisor,
+            grace_seconds=self._limits.grace_seconds if grace_seconds is None else grace_seconds,
             capacity=self._limits.mailbox_capacity if capacity is None else capacity,
             overflow=overflow,
         )
         self._lives[name] = life
         self._spawned += 1
+        self._supervised += life.supervised
         return life
 
     async def aclose(self) -> None:
         """Stop all actors at once and wait until they have stopped, which is within the grace.
 
+        Supervised ones are stopped by their supervisors, in their order; what is left when the grace ends is killed.
         If the call is cancelled, closing goes on. Closing twice changes nothing.
         """
         self._closed = True
+        orphaned = len(self._lives) == self._supervised
         for life in reversed(list(self._lives.values())):
-            life.stop("its group was closed")
+            if orphaned or not life.supervised:
+                life.stop(_CLOSED, self._limits.grace_seconds)
         if self._lives:
             await self._emptied.wait()
         self._home.hands.close()
@@ -192,9 +216,19 @@ class ActorGroup(AbstractAsyncContextManager["ActorGroup"]):
 
     def _forget(self, life: ActorLife) -> None:
         self._lives.pop(life.name, None)
-        if self._closed and not self._lives:
+        self._supervised -= life.supervised
+        if not self._closed:
+            return
+        if not self._lives:
             self._home.hands.close()  # also if nobody waits for the end of the closing any more
             self._emptied.set()
+        elif len(self._lives) == self._supervised:
+            self._home.loop.call_soon(self._stop_orphans, context=Context())
+
+    def _stop_orphans(self) -> None:
+        """Stop those that no supervisor will stop any more; one that was given up itself leaves some."""
+        for life in list(self._lives.values()):
+            life.stop(_CLOSED, 0)
 
 
 class _Stopping:

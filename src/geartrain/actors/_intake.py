@@ -7,12 +7,13 @@ accepted is its sender's still, who has got an error.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from geartrain.actors._actor import ActorState, Overflow
 from geartrain.actors._cell import Behaviour
 from geartrain.actors._dead_letters import WhyDead
-from geartrain.actors._envelope import START, Envelope
+from geartrain.actors._envelope import NOTICE, START, Envelope
 from geartrain.actors._errors import ActorStopped, AskedItself, MessageNotHandled
 from geartrain.actors._home import Home
 from geartrain.actors._reply import Reply
@@ -33,6 +34,7 @@ class Intake:
         "_reason",
         "_state",
         "_task",
+        "_waiters",
         "name",
     )
 
@@ -57,6 +59,7 @@ class Intake:
             messages_per_turn=home.limits.messages_per_turn,
         )
         self._state = ActorState.STARTING
+        self._waiters: list[asyncio.Future[None]] | None = None
         self._reason = ""
         self._dropped = self._expired = 0
         # Whether code of the actor is on the stack; and its task, once it has waited.
@@ -124,6 +127,25 @@ class Intake:
         except ActorStopped as error:
             self._home.dead_letters.add(self.name, message, WhyDead.STOPPED, str(error))
 
+    def _move(self, state: ActorState) -> None:
+        self._state = state
+        waiters, self._waiters = self._waiters, None
+        for waiter in waiters or ():
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def _wait_until(self, reached: Callable[[ActorState], bool]) -> None:
+        self._home.check_loop(self.name)
+        while not reached(self._state):
+            waiter = self._home.loop.create_future()
+            self._waiters = self._waiters or []
+            self._waiters.append(waiter)
+            try:
+                await waiter
+            finally:
+                if self._waiters and waiter in self._waiters:
+                    self._waiters.remove(waiter)
+
     def _put(self, envelope: Envelope) -> None:
         if self._overflow is Overflow.DROP_OLDEST:
             self._make_room()
@@ -135,7 +157,7 @@ class Intake:
     def _lose(self, envelope: Envelope, why: WhyDead, error: Exception) -> None:
         """Tell whoever waits for the answer; if nobody does, the message is a dead letter."""
         reply = envelope.reply
-        if envelope.message is START:
+        if envelope.message is START or envelope.message is NOTICE:
             return
         if reply is not None:
             reply.fail(error)

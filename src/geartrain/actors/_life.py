@@ -5,28 +5,31 @@
 | STARTING | `started` is called first; messages gather        | it returns → RUNNING; it raises → FAILED            |
 | RUNNING  | messages are handled one after another            | `receive` raises → FAILED                           |
 | FAILED   | `stopping` has cleaned up; the owner was told     | the owner: `restart` → STARTING, `stop` → STOPPING  |
+| HALTING  | as STOPPING, but messages gather                  | both done, or the grace over → HALTED               |
+| HALTED   | the instance has ended; the owner was told        | the owner: `restart` → STARTING, `stop` → STOPPING  |
 | STOPPING | the message in hand, then `stopping`, may finish  | both done, or the grace over → STOPPED              |
 | STOPPED  | for good                                          | nothing                                             |
 
-`stop` leads from each of the first three to STOPPING.
+`halt` leads from each of the first three to HALTING, `stop` from each of the first five to STOPPING.
 
 Rule 1: a failure is told to the owner once, after `stopping` of the failed instance is done. What comes next is the
 owner's to decide: messages wait in the mailbox, and a restarted actor finds them all but the one that was in hand.
-Rule 2: a stop is over within the grace, whatever the actor's code does.
+Rule 2: a stop or halt is over within the grace, whatever the actor's code does.
+Rule 3: a supervised actor is one that may come back. So whoever stops it by its `ref` halts it, and its owner decides.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from contextvars import Context
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from geartrain.actors._actor import Actor, ActorFailure, ActorState, ActorStatistics, Overflow, check_actor
 from geartrain.actors._dead_letters import WhyDead
-from geartrain.actors._envelope import START, Envelope
+from geartrain.actors._envelope import NOTICE, START, Envelope
 from geartrain.actors._errors import (
     ActorExited,
     ActorFailed,
@@ -37,10 +40,15 @@ from geartrain.actors._errors import (
 )
 from geartrain.actors._home import Home
 from geartrain.actors._intake import Intake
+from geartrain.actors._owner import ActorOwner, ActorSupervisor
 from geartrain.actors._patience import Patience
 from geartrain.actors._ref import ActorRef
+from geartrain.actors._watch import Stopped, Watches
 from geartrain.errors import InvalidValue
 from geartrain.mailbox import Lane
+
+_ENDING: Final = (ActorState.HALTING, ActorState.STOPPING)
+_ON_THE_WAY: Final = (ActorState.STARTING, ActorState.HALTING, ActorState.HALTED)
 
 # Shares of the grace: that after which work that has not ended is first cancelled, and what it then has to end. First
 # for the message in hand, then for `stopping`, which may take the rest.
@@ -49,25 +57,6 @@ _STOPPING_SHARES: Final = (0.9, 0.1)
 
 # A Ctrl-C is meant for the process; any other BaseException of a stranger's is a failure of that stranger.
 _PASSED_ON: Final = (Exception, asyncio.CancelledError, KeyboardInterrupt)
-
-
-class ActorOwner(Protocol):
-    """Whoever answers for actors: a group, which lets those that fail stop, or a supervisor."""
-
-    def failed(self, life: ActorLife, failure: ActorFailure, /) -> None:
-        """Hear of a failure; called on the loop, once for each.
-
-        If `life.state` is FAILED, call `life.restart` or `life.stop`, now or later: until then the actor's messages
-        wait, and so do those who ask. In any other state the actor stops anyway.
-        """
-        ...
-
-    def stopped(self, life: ActorLife, /) -> None:
-        """Hear that the actor has stopped, for whatever reason; called once, on the loop, soon after. Its name is free.
-
-        What either method raises goes to the loop's exception handler.
-        """
-        ...
 
 
 class ActorLife(Intake):
@@ -81,28 +70,40 @@ class ActorLife(Intake):
         "_failure",
         "_failures",
         "_grace",
+        "_grace_given",
         "_handled",
         "_in_hand",
         "_owner",
         "_since",
+        "_start_waits",
+        "_supervisor",
         "_untold",
         "_up",
-        "_waiters",
+        "_watch",
         "ref",
     )
 
     def __init__(
-        self, name: str, actor: Actor, home: Home, *, owner: ActorOwner, capacity: int, overflow: Overflow
+        self,
+        name: str,
+        actor: Actor,
+        home: Home,
+        *,
+        owner: ActorOwner,
+        supervisor: ActorSupervisor | None,
+        grace_seconds: float,
+        capacity: int,
+        overflow: Overflow,
     ) -> None:
         super().__init__(name, home, behaviour=self, on_failure=self._failed, capacity=capacity, overflow=overflow)
         self.ref = ActorRef(self)
         self._owner = owner
-        self._grace = home.limits.grace_seconds
+        self._supervisor = supervisor
+        self._grace = self._grace_given = grace_seconds
         self._ending_since = 0.0
         self._failure: ActorFailure | None = None
         self._untold: ActorFailure | None = None
         self._handled = self._failures = 0
-        self._waiters: list[asyncio.Future[None]] | None = None
         # What the task has in hand, if it is no `stopping`, and since when.
         self._in_hand: Envelope | None = None
         self._since = 0.0
@@ -110,37 +111,88 @@ class ActorLife(Intake):
         # Whether `stopping` is to be called for the present instance, and whether it is at work.
         self._up = False
         self._cleaning = False
+        self._start_waits = False
+        self._watch: Watches | None = None
         self._take_in(actor)
 
     # For the owner
+
+    @property
+    def supervised(self) -> bool:
+        """Whether the actor may come back when its instance has ended."""
+        return self._supervisor is not None
+
+    @property
+    def actor(self) -> Actor:
+        """The present instance, or the one that was the last."""
+        return self._actor
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether the present instance had a message in hand that did not end within the grace."""
+        return self._abandoned
 
     def restart(self, actor: Actor) -> None:
         """Go on with *actor*, a new instance, from the messages that have gathered.
 
         Raises:
-            ActorNotBroken: It has not failed, or `failed` was not told yet.
+            ActorNotBroken: It has neither failed nor been halted, or the owner was not told yet.
             InvalidValue: *actor* is not one that can live.
         """
-        if self._state is not ActorState.FAILED or self._cleaning:
+        if self._state not in (ActorState.FAILED, ActorState.HALTED) or self._cleaning:
             raise ActorNotBroken(self.name, self._state)
         check_actor(actor)
+        self._reason = ""
+        self._grace = self._grace_given
+        self._abandoned = False
         self._take_in(actor)
         self._cell.restart(self)
 
+    def leave(self) -> None:
+        """See `ActorRef.stop`."""
+        if self._supervisor is None:
+            self.stop()
+        else:
+            self.halt()
+
+    def halt(self, reason: str = "asked to stop", grace_seconds: float | None = None) -> None:
+        """End the instance as `stop` does, but let messages gather; the supervisor is told. A later grace counts too.
+
+        Whoever waits for the answer to the message in hand gets `ActorFailed` if that is not handled within the grace.
+        """
+        self._check_ending(grace_seconds)
+        if self._state in (ActorState.HALTED, ActorState.STOPPING, ActorState.STOPPED):
+            return
+        if self._state is not ActorState.HALTING:
+            self._reason = reason
+        elif grace_seconds is None:
+            return
+        self._cell.hold()
+        self._begin_to_end(ActorState.HALTING, grace_seconds)
+
     def stop(self, reason: str = "asked to stop", grace_seconds: float | None = None) -> None:
         """Take and handle nothing more, and be stopped within the grace; the first call counts."""
+        self._check_ending(grace_seconds)
+        if self._state in (ActorState.STOPPING, ActorState.STOPPED):
+            return
+        self._reason = reason
+        left = self._cell.close(reason)
+        for envelope in left:
+            self._lose(envelope, WhyDead.STOPPED, ActorStopped(self.name, reason))
+        self._begin_to_end(ActorState.STOPPING, grace_seconds)
+
+    def _check_ending(self, grace_seconds: float | None) -> None:
         self._home.check_loop(self.name)
         if grace_seconds is not None and not grace_seconds >= 0:
             raise InvalidValue("grace_seconds", "at least 0", grace_seconds)
-        if self._state in (ActorState.STOPPING, ActorState.STOPPED):
-            return
+
+    def _begin_to_end(self, state: ActorState, grace_seconds: float | None) -> None:
         if grace_seconds is not None:
             self._grace = grace_seconds
         self._ending_since = self._home.loop.time()
-        self._reason = reason
-        self._move(ActorState.STOPPING)
-        for envelope in self._cell.close(reason):
-            self._lose(envelope, WhyDead.STOPPED, ActorStopped(self.name, reason))
+        self._move(state)
+        if self._actor._when_ending is not None:  # noqa: SLF001 - one half of one thing
+            self._actor._when_ending()  # noqa: SLF001
         if self._task is not None:
             self._hurry(self._task)
         elif not self._cleaning and not self._entered:  # else it comes to its end, and sees that there is a stop
@@ -150,7 +202,7 @@ class ActorLife(Intake):
 
     async def wait_started(self) -> None:
         """See `ActorRef.wait_started`."""
-        await self._wait_until(lambda state: state is not ActorState.STARTING)
+        await self._wait_until(lambda state: state not in _ON_THE_WAY)
         if self._state is ActorState.RUNNING:  # perhaps after a restart: an earlier failure no longer matters
             return
         if self._failure is not None and self._failure.during == "started":
@@ -184,19 +236,43 @@ class ActorLife(Intake):
             in_hand_seconds=None if self._task is None else self._home.loop.time() - self._since,
         )
 
+    # For those who watch
+
+    def watches(self) -> Watches:
+        """Return whom it watches and who watches it."""
+        if self._watch is None:
+            self._watch = Watches(self)
+        return self._watch
+
+    def check_loop(self) -> None:
+        """Refuse a call from anywhere but within the loop."""
+        self._home.check_loop(self.name)
+
+    def ask_for_notice(self) -> None:
+        """Have the next notice handled soon, before other messages."""
+        self._cell.send_nowait(Envelope(NOTICE, None, None), Lane.STEERING)
+
+    @property
+    def end(self) -> Stopped | None:
+        """What is told of its end; None before that."""
+        return Stopped(self.ref, self._reason, self._failure) if self._state is ActorState.STOPPED else None
+
     # One message after another
 
     def receive(self, batch: Sequence[Envelope], /) -> asyncio.Future[Any] | None:
         """Have the one message of *batch* handled; called by the cell."""
         (envelope,) = batch
+        if envelope.message is NOTICE:
+            envelope.message = self.watches().take_notice()
+            if envelope.message is None:  # it was taken back
+                return None
         if envelope.expires_at is not None and envelope.expires_at <= self._home.loop.time():
             self._expired += 1
             self._lose(envelope, WhyDead.EXPIRED, MessageNotHandled(self.name, "expired"))
             return None
         self._entered = True
         try:
-            actor = self._actor
-            answer = actor.started() if envelope.message is START else actor.receive(envelope.message)
+            answer = self._enter(envelope.message)
             if inspect.iscoroutine(answer):
                 task = self._home.hands.start(self._handle(envelope, answer), self.name)
                 if task is not None:
@@ -210,12 +286,21 @@ class ActorLife(Intake):
             raise ActorExited(self.name, described(error)) from error
         finally:
             self._entered = False
-        if self._state is ActorState.STOPPING:
+        if self._state in _ENDING:
             self._wind_up()
         return None
 
+    def _enter(self, message: Any) -> Any:
+        if message is START:
+            self._start_waits = False
+            return self._actor.started()
+        return self._actor.receive(message)
+
     async def _handle(self, envelope: Envelope, work: Coroutine[Any, Any, Any]) -> None:
-        self._done(envelope, await self._only(work))
+        actor = self._actor
+        answer = await self._only(work)
+        if actor is self._actor and not self._abandoned:  # else it was given up, and perhaps another instance is here
+            self._done(envelope, answer)
 
     async def _only(self, work: Coroutine[Any, Any, Any]) -> Any:
         try:
@@ -226,12 +311,10 @@ class ActorLife(Intake):
             raise ActorExited(self.name, described(error)) from error
 
     def _done(self, envelope: Envelope, answer: Any) -> None:
-        if self._abandoned:
-            return
         if envelope.message is START:
             self._up = True
             if self._state is ActorState.STARTING:
-                self._move(ActorState.RUNNING)
+                self._run()
             return
         self._handled += 1
         if envelope.reply is not None:
@@ -241,7 +324,7 @@ class ActorLife(Intake):
         """Own a message's task until it ends."""
         self._task, self._in_hand, self._since = task, envelope, self._home.loop.time()
         task.add_done_callback(self._task_done, context=Context())
-        if self._state is ActorState.STOPPING:  # asked for before the first wait
+        if self._state in _ENDING:  # asked for before the first wait
             self._hurry(task)
 
     def _task_done(self, task: asyncio.Task[None]) -> None:
@@ -250,7 +333,7 @@ class ActorLife(Intake):
             return
         self._task = self._in_hand = None
         succeeded = not task.cancelled() and task.exception() is None
-        if succeeded and self._state is ActorState.STOPPING:
+        if succeeded and self._state in _ENDING:
             self._wind_up()
 
     def _failed(self, error: BaseException, batch: Sequence[Envelope]) -> None:
@@ -258,9 +341,10 @@ class ActorLife(Intake):
         if self._abandoned:  # it was told then, and the rest is nobody's business
             return
         (envelope,) = batch
+        ending = self._state in _ENDING
         # In a group that closes, whoever sends to another finds it stopped: that is no failure of either.
-        if self._state is ActorState.STOPPING and isinstance(error, (asyncio.CancelledError, ActorStopped)):
-            self._lose(envelope, WhyDead.STOPPED, ActorStopped(self.name, self._reason))
+        if ending and isinstance(error, (asyncio.CancelledError, ActorStopped)):
+            self._give_up_on(envelope)
             self._wind_up()
             return
         starting = envelope.message is START
@@ -269,7 +353,7 @@ class ActorLife(Intake):
             self.name, "started" if starting else "receive", error, None if starting else envelope.message
         )
         self._lose(envelope, WhyDead.FAILED, _failed_error(self.name, error))
-        if self._state is not ActorState.STOPPING:
+        if not ending:
             self._ending_since = self._home.loop.time()
             self._move(ActorState.FAILED)
         self._wind_up()
@@ -279,12 +363,19 @@ class ActorLife(Intake):
     def _take_in(self, actor: Actor) -> None:
         self._actor = actor
         actor._ref = self.ref  # noqa: SLF001 - one half of one thing
-        if type(actor).started is Actor.started:
+        if type(actor).started is Actor.started and not self._start_waits:
             self._up = True
-            self._move(ActorState.RUNNING)
-        else:
-            self._move(ActorState.STARTING)
+            self._run()
+            return
+        self._move(ActorState.STARTING)
+        if not self._start_waits:  # else it is still there, from an instance that was halted before its turn
+            self._start_waits = True
             self._cell.send_nowait(Envelope(START, None, None), Lane.CONTROL)
+
+    def _run(self) -> None:
+        self._move(ActorState.RUNNING)
+        if self._supervisor is not None:
+            self._home.loop.call_soon(self._supervisor.started, self, context=Context())
 
     def _wind_up(self) -> None:
         """Have the instance clean up if it was up; then all is told."""
@@ -345,6 +436,10 @@ class ActorLife(Intake):
         finally:
             if self._state is ActorState.STOPPING:
                 self._end()
+            elif self._state is ActorState.HALTING:
+                self._move(ActorState.HALTED)
+                if self._supervisor is not None:
+                    self._home.loop.call_soon(self._supervisor.halted, self, context=Context())
 
     def _hurry(self, task: asyncio.Task[None]) -> None:
         finish_share, unwind_share = _STOPPING_SHARES if self._cleaning else _MESSAGE_SHARES
@@ -365,15 +460,24 @@ class ActorLife(Intake):
             self._wound_up(TimeoutError("stopping() did not end within the grace"))
             return
         self._abandoned = True
+        self._cell.let_go()
         envelope, self._in_hand = self._in_hand, None
         if envelope is not None:
-            self._lose(envelope, WhyDead.STOPPED, ActorStopped(self.name, self._reason))
+            self._give_up_on(envelope)
         self._wind_up()
+
+    def _give_up_on(self, envelope: Envelope) -> None:
+        """Tell that the message in hand is not handled, by an actor that may or may not come back."""
+        back = self._state is ActorState.HALTING
+        error = ActorFailed(self.name, self._reason) if back else ActorStopped(self.name, self._reason)
+        self._lose(envelope, WhyDead.STOPPED, error)
 
     def _end(self) -> None:
         self._cell.stop(self._reason)
         self._move(ActorState.STOPPED)
         self._home.forget(self)
+        if self._watch is not None:
+            self._watch.over()
         # Soon, not now: what an owner does then, or raises, must not come between a group and its other actors.
         self._home.loop.call_soon(self._owner.stopped, self, context=Context())
 
@@ -382,25 +486,6 @@ class ActorLife(Intake):
     def _count_failure(self) -> None:
         self._failures += 1
         self._home.failures += 1
-
-    def _move(self, state: ActorState) -> None:
-        self._state = state
-        waiters, self._waiters = self._waiters, None
-        for waiter in waiters or ():
-            if not waiter.done():
-                waiter.set_result(None)
-
-    async def _wait_until(self, reached: Callable[[ActorState], bool]) -> None:
-        self._home.check_loop(self.name)
-        while not reached(self._state):
-            waiter = self._home.loop.create_future()
-            self._waiters = self._waiters or []
-            self._waiters.append(waiter)
-            try:
-                await waiter
-            finally:
-                if self._waiters and waiter in self._waiters:
-                    self._waiters.remove(waiter)
 
 
 def _failed_error(name: str, error: BaseException) -> ActorFailed:

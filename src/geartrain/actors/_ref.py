@@ -92,8 +92,28 @@ class ActorRef:
         The message in hand may finish within half of the grace, then it is cancelled; `stopping` has the rest. What
         does not end within the grace is abandoned. Senders and askers who wait get `ActorStopped`. Stopping twice
         changes nothing. To have handled first what waits, send a message last whose `receive` calls `self.ref.stop()`.
+
+        A supervised actor may come back, with what waits in its mailbox: whether it does, the restart kind of its child
+        spec says. To have it stay down, stop it through its supervisor.
         """
-        self._life.stop()
+        self._life.leave()
+
+    def watch(self, other: ActorRef) -> None:
+        """Have this actor told when *other* has stopped: it is sent one `Stopped(other, reason, failure)`.
+
+        Also if *other* has stopped already. The message comes before those that wait, and needs no room. A restart by a
+        supervisor is no end. Watching twice tells once. The watch outlives a restart of this actor, and ends with it.
+        Who is no actor waits with `wait_stopped`. (Erlang's monitors and Akka's death watch promise the same.)
+
+        Raises:
+            ActorStopped: This actor has stopped itself.
+            InvalidValue: *other* is this actor.
+        """
+        self._life.watches().watch(other._life)
+
+    def unwatch(self, other: ActorRef) -> None:
+        """Watch *other* no longer: from now on no `Stopped` of it is handled, not even one that waits already."""
+        self._life.watches().unwatch(other._life)
 
     async def wait_started(self) -> None:
         """Wait until the actor takes its first message.
