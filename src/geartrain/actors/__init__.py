@@ -7,6 +7,7 @@ own, `ActorLife`, `ActorOwner` and `ActorSupervisor` for whoever restarts them.
 from geartrain.actors._actor import Actor, ActorFailure, ActorState, ActorStatistics, NotSpawned, Overflow
 from geartrain.actors._cell import Behaviour, Cell, CellState, CellStatistics
 from geartrain.actors._dead_letters import DeadLetter, DeadLetters, DeadLetterStatistics, WhyDead
+from geartrain.actors._envelope import Signal
 from geartrain.actors._errors import (
     ActorElsewhere,
     ActorExited,
@@ -54,6 +55,7 @@ __all__ = [
     "NotSpawned",
     "Overflow",
     "Reply",
+    "Signal",
     "Stopped",
     "TooManyActors",
     "WhyDead",

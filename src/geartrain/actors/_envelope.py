@@ -6,11 +6,18 @@ from typing import Any, Final
 
 from geartrain.actors._reply import Reply
 
-# In place of a message: the first that an actor is given, which has its `started` called.
-START: Final = object()
 
-# Likewise: in its turn, the next notice of a watched actor's end is handled; at most one of these is on its way.
-NOTICE: Final = object()
+class Signal:
+    """A message that no sender has sent. If it is not handled, nobody has lost anything: it is no dead letter."""
+
+    __slots__ = ()
+
+
+# The first that an actor is given, which has its `started` called.
+START: Final = Signal()
+
+# In its turn, the next notice of a watched actor's end is handled; at most one of these is on its way.
+NOTICE: Final = Signal()
 
 
 class Envelope:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from geartrain.errors import ResourceError, UsageError
+from geartrain.errors import GeartrainError, ResourceError, UsageError
 
 _TEXT_LENGTH_MAX: Final = 1_000
 
@@ -13,7 +13,7 @@ _TEXT_LENGTH_MAX: Final = 1_000
 def described(error: BaseException) -> str:
     """Return what *error*, a stranger's, says of itself, in bounds; its name if it cannot even do that."""
     try:
-        text = repr(error)
+        text = f"{type(error).__name__}: {error}" if isinstance(error, GeartrainError) else repr(error)
     except KeyboardInterrupt:
         raise
     except BaseException:  # noqa: BLE001 - a stranger's code, and nobody above it catches a SystemExit

@@ -101,6 +101,11 @@ class ActorGroup(AbstractAsyncContextManager["ActorGroup"]):
         await self.aclose()
 
     @property
+    def limits(self) -> Limits:
+        """What the group was given."""
+        return self._limits
+
+    @property
     def dead_letters(self) -> DeadLetters:
         """The messages that were accepted and not handled."""
         return self._home.dead_letters

@@ -13,7 +13,7 @@ from typing import Any
 from geartrain.actors._actor import ActorState, Overflow
 from geartrain.actors._cell import Behaviour
 from geartrain.actors._dead_letters import WhyDead
-from geartrain.actors._envelope import NOTICE, START, Envelope
+from geartrain.actors._envelope import Envelope, Signal
 from geartrain.actors._errors import ActorStopped, AskedItself, MessageNotHandled
 from geartrain.actors._home import Home
 from geartrain.actors._reply import Reply
@@ -157,7 +157,7 @@ class Intake:
     def _lose(self, envelope: Envelope, why: WhyDead, error: Exception) -> None:
         """Tell whoever waits for the answer; if nobody does, the message is a dead letter."""
         reply = envelope.reply
-        if envelope.message is START or envelope.message is NOTICE:
+        if isinstance(envelope.message, Signal):
             return
         if reply is not None:
             reply.fail(error)

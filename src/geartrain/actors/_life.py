@@ -25,11 +25,11 @@ import inspect
 from collections.abc import Coroutine, Sequence
 from contextvars import Context
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from geartrain.actors._actor import Actor, ActorFailure, ActorState, ActorStatistics, Overflow, check_actor
 from geartrain.actors._dead_letters import WhyDead
-from geartrain.actors._envelope import NOTICE, START, Envelope
+from geartrain.actors._envelope import NOTICE, START, Envelope, Signal
 from geartrain.actors._errors import (
     ActorExited,
     ActorFailed,
@@ -147,6 +147,10 @@ class ActorLife(Intake):
         self._abandoned = False
         self._take_in(actor)
         self._cell.restart(self)
+
+    def adopt(self, supervisor: ActorSupervisor) -> None:
+        """Have another supervisor decide from now on."""
+        self._owner = self._supervisor = supervisor
 
     def leave(self) -> None:
         """See `ActorRef.stop`."""
@@ -347,11 +351,10 @@ class ActorLife(Intake):
             self._give_up_on(envelope)
             self._wind_up()
             return
-        starting = envelope.message is START
+        message = None if isinstance(envelope.message, Signal) else envelope.message
         self._count_failure()
-        self._failure = self._untold = ActorFailure(
-            self.name, "started" if starting else "receive", error, None if starting else envelope.message
-        )
+        during: Literal["started", "receive"] = "started" if envelope.message is START else "receive"
+        self._failure = self._untold = ActorFailure(self.name, during, error, message)
         self._lose(envelope, WhyDead.FAILED, _failed_error(self.name, error))
         if not ending:
             self._ending_since = self._home.loop.time()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from contextvars import Context
 from typing import Any, Final
@@ -37,7 +38,9 @@ class Patience:
         self._unwind_seconds = unwind_seconds
         self._give_up_at: float | None = None
         self._on_given_up = on_given_up
-        self._timer = task.get_loop().call_at(finish_at, self._nudge, context=Context())
+        self._timer: asyncio.TimerHandle | None = None
+        if finish_at < math.inf:  # not every loop takes a timer that never comes
+            self._timer = task.get_loop().call_at(finish_at, self._nudge, context=Context())
         task.add_done_callback(self._over, context=Context())
 
     def _nudge(self) -> None:
@@ -55,4 +58,5 @@ class Patience:
         self._timer = loop.call_at(at, self._nudge, context=Context())
 
     def _over(self, _task: asyncio.Task[Any]) -> None:
-        self._timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from geartrain.errors import UsageError
+from geartrain.errors import ResourceError, UsageError
 
 
 class WrongSpec(StrEnum):
@@ -18,6 +18,7 @@ class WrongSpec(StrEnum):
     START_PARAMETERS = "start is called without arguments: bind them, with functools.partial or a lambda"
     START = "start must be a class or function that makes an actor, or a Supervisor"
     RESTART = "restart must be 'permanent', 'transient' or 'temporary'"
+    START_SECONDS = "start_seconds must be a number of seconds above 0, or UNLIMITED"
     SHUTDOWN = "shutdown_seconds must be a number of seconds above 0, 'brutal', UNLIMITED, or None for the default"
     CAPACITY = "capacity must be a whole number, at least 1"
     OVERFLOW = "overflow must be 'wait', 'refuse' or 'drop_oldest'"
@@ -40,3 +41,54 @@ class SpecRefused(UsageError):
 
     def __str__(self) -> str:
         return f"child {self.name!r}: {self.why.value}; got {self.found!r}"
+
+
+@dataclass(eq=False)
+class RestartsExhausted(ResourceError):
+    """A child failed more often than its supervisor may restart, so the supervisor has stopped all and failed."""
+
+    supervisor: str
+    child: str
+    restarts: int
+    within_seconds: float
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"supervisor {self.supervisor!r}: {self.child!r} would have to be restarted once more than "
+            f"{self.restarts} times in {self.within_seconds:g} s: {self.reason}"
+        )
+
+
+@dataclass(eq=False)
+class ChildNotStarted(ResourceError):
+    """A child failed in its first start, so its supervisor has stopped the others and failed; `__cause__` is why."""
+
+    supervisor: str
+    child: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"supervisor {self.supervisor!r}: {self.child!r} failed in its first start: {self.reason}"
+
+
+@dataclass(eq=False)
+class ChildNotFound(UsageError):
+    """A supervisor has no child of that name that lives."""
+
+    supervisor: str
+    child: str
+
+    def __str__(self) -> str:
+        return f"supervisor {self.supervisor!r} has no child {self.child!r} that is up or on its way up"
+
+
+@dataclass(eq=False)
+class ChildNotDown(UsageError):
+    """Only a child that is down can be deleted. Nothing was changed."""
+
+    child: str
+    state: str
+
+    def __str__(self) -> str:
+        return f"child {self.child!r}: is {self.state}; stop it before it is deleted"

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import traceback
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from geartrain.supervisor._strategy import Restart
+
+_TRACEBACK_LENGTH_MAX: Final = 4_000
 
 
 class CrashContext(StrEnum):
@@ -45,3 +49,11 @@ class CrashReport:
 
     def __str__(self) -> str:
         return f"{self.offender.name!r} of {self.supervisor!r} failed ({self.context}): {self.reason}"
+
+
+def traceback_of(error: BaseException | None) -> str:
+    """Return where *error* was raised: the end of its traceback, without the values of variables."""
+    if error is None or error.__traceback__ is None:
+        return ""
+    frames = "".join(traceback.format_tb(error.__traceback__))
+    return f"{frames[-_TRACEBACK_LENGTH_MAX:]}{type(error).__name__}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -38,6 +39,7 @@ class ChildSpec:
             `Supervisor`, whose children are then a subtree. If it raises, the child has failed to start.
         restart: After which ends the child comes back: `permanent` after each, `transient` only if it failed,
             `temporary` never.
+        start_seconds: How long its `started` may take; it has then failed. A supervisor has as long as its children.
         shutdown_seconds: How long it has to end when it is stopped, until it is killed: its task is cancelled, and
             abandoned if that does not help. "brutal" kills it without asking. None means the group's `grace_seconds`
             for an actor, and for a supervisor as long as its children have; UNLIMITED waits as long as it takes.
@@ -51,6 +53,7 @@ class ChildSpec:
     name: str
     start: Callable[[], Actor] | Supervisor
     restart: Restart | Literal["permanent", "transient", "temporary"] = Restart.PERMANENT
+    start_seconds: float | Unlimited = 30.0
     shutdown_seconds: float | Shutdown | Literal["brutal"] | Unlimited | None = None
     capacity: int | None = None
     overflow: Overflow | Literal["wait", "refuse", "drop_oldest"] = Overflow.WAIT
@@ -63,6 +66,8 @@ class ChildSpec:
         set_field = object.__setattr__
         set_field(self, "restart", _one_of(Restart, self.restart, WrongSpec.RESTART, name))
         set_field(self, "overflow", _one_of(Overflow, self.overflow, WrongSpec.OVERFLOW, name))
+        if self.start_seconds != UNLIMITED and not _is_duration(self.start_seconds):
+            self._refuse(WrongSpec.START_SECONDS, self.start_seconds)
         set_field(self, "shutdown_seconds", self._checked_shutdown())
         if self.capacity is not None and (not _is_int(self.capacity) or self.capacity < 1):
             self._refuse(WrongSpec.CAPACITY, self.capacity)
@@ -92,8 +97,7 @@ class ChildSpec:
             return None if seconds is None else UNLIMITED
         if seconds == Shutdown.BRUTAL:
             return Shutdown.BRUTAL
-        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-        if not is_number or not 0 < float(seconds) < float("inf"):
+        if not _is_duration(seconds):
             self._refuse(WrongSpec.SHUTDOWN, seconds)
         return float(seconds)
 
@@ -156,3 +160,7 @@ def _one_of(kind: type[Choice], value: Any, why: WrongSpec, name: str) -> Choice
 
 def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_duration(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf

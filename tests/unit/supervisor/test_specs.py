@@ -59,6 +59,7 @@ WRONG = [
     ({"start": None}, WrongSpec.START),
     ({"restart": "always"}, WrongSpec.RESTART),
     ({"restart": None}, WrongSpec.RESTART),
+    *(({"start_seconds": wrong}, WrongSpec.START_SECONDS) for wrong in (0, -1, math.inf, None, "5", True)),
     *(({"shutdown_seconds": wrong}, WrongSpec.SHUTDOWN) for wrong in (0, -1, math.nan, math.inf, "5", True, b"")),
     *(({"capacity": wrong}, WrongSpec.CAPACITY) for wrong in (0, -1, 1.5, True, "5")),
     ({"overflow": "spill"}, WrongSpec.OVERFLOW),
