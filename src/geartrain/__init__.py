@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from geartrain.machine import Budget, Price, RunState, StuckRules, Usage
     from geartrain.models import OfflineModel, ScriptedModel
     from geartrain.runtime import Agent, Allow, Ask, Change, Deny, Rule, Rules, RunHandle, Runtime, RunView, open_reader
+    from geartrain.supervisor import Backoff, ChildSpec, RestartLimit, Supervisor
     from geartrain.tools import Note, ToolContext, tool
 
 __version__ = VERSION
@@ -28,8 +29,10 @@ __all__ = [
     "Agent",
     "Allow",
     "Ask",
+    "Backoff",
     "Budget",
     "Change",
+    "ChildSpec",
     "Deny",
     "GeartrainError",
     "InternalError",
@@ -38,6 +41,7 @@ __all__ = [
     "OfflineModel",
     "Price",
     "ResourceError",
+    "RestartLimit",
     "Rule",
     "Rules",
     "RunHandle",
@@ -46,6 +50,7 @@ __all__ = [
     "Runtime",
     "ScriptedModel",
     "StuckRules",
+    "Supervisor",
     "ToolContext",
     "Usage",
     "UsageError",
@@ -61,6 +66,7 @@ _ROOMS = {
     "machine": "Budget Price RunState StuckRules Usage",
     "models": "OfflineModel ScriptedModel",
     "runtime": "Agent Allow Ask Change Deny Rule Rules RunHandle Runtime RunView open_reader",
+    "supervisor": "Backoff ChildSpec RestartLimit Supervisor",
     "tools": "Note ToolContext tool",
 }
 _HOMES = {name: room for room, names in _ROOMS.items() for name in names.split()}

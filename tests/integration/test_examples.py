@@ -81,8 +81,8 @@ def test_the_commands_in_the_docstring_of_an_example_do_what_it_shows(name: str,
     play(page, tmp_path)
 
 
-def printed_by(name: str, folder: Path) -> str:
-    words = [sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py")]
+def printed_by(name: str, folder: Path, *arguments: str) -> str:
+    words = [sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py"), *arguments]
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=50, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
@@ -108,6 +108,34 @@ def test_the_notifier_tells_what_each_run_did_in_its_order(tmp_path: Path) -> No
     for number in range(3):
         assert f"told: run-{number} run_started\ntold: run-{number} run_finished\n" in said
     assert said.endswith("not told: 0\nthe notifier leaves\n")
+
+
+KILLED = {
+    "desk/rates": "desk/rates goes, desk/quotes goes, desk/rates is up, desk/quotes is up",
+    "desk/quotes": "desk/quotes goes, desk/quotes is up",
+    "bell": "bell goes, bell is up",
+}
+
+
+@pytest.mark.parametrize("path", KILLED)
+def test_whoever_is_killed_takes_with_it_whom_the_strategy_says_and_runs_go_on(path: str, tmp_path: Path) -> None:
+    said = printed_by("supervised", tmp_path, path)
+
+    begun, _, later = said.partition("is killed")
+    assert re.findall(r"office/(\S+) is up", begun) == ["desk/rates", "desk/quotes", "bell"]
+    moves = re.findall(r"    office/(\S+ (?:goes|is up))\n", later.partition("bell: up")[0])
+    assert ", ".join(moves) == KILLED[path]
+    assert f"office/{path} says hello" in later
+    assert "the run: 3 %." in later
+    assert re.findall(r"    office/(\S+) goes", said)[-3:] == ["bell", "desk/quotes", "desk/rates"]
+
+
+def test_what_is_killed_too_often_has_its_supervisor_restarted(tmp_path: Path) -> None:
+    said = printed_by("supervised", tmp_path, *["desk/quotes"] * 3)
+
+    assert "crash of office/desk, run: RestartsExhausted" in said
+    assert said.count("office/desk/quotes says hello") == 3
+    assert "desk: up, restarts: 1" in said
 
 
 def test_the_examples_are_short() -> None:

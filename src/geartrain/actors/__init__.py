@@ -18,6 +18,7 @@ from geartrain.actors._errors import (
     GroupClosed,
     MessageNotHandled,
     TooManyActors,
+    described,
 )
 from geartrain.actors._group import ActorGroup, ActorGroupStatistics
 from geartrain.actors._life import ActorLife
@@ -59,4 +60,5 @@ __all__ = [
     "Stopped",
     "TooManyActors",
     "WhyDead",
+    "described",
 ]

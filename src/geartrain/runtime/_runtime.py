@@ -34,6 +34,7 @@ from geartrain.runtime._access import RunAccess
 from geartrain.runtime._agent import Agent, RegisteredAgent
 from geartrain.runtime._approvals import ApprovalHook, open_approvals
 from geartrain.runtime._delivery import Delivery
+from geartrain.runtime._crashes import logged
 from geartrain.runtime._effects._executor import Executor, LiveExecutor
 from geartrain.runtime._handle import RunHandle
 from geartrain.runtime._host import Host, Settings, registered_agents
@@ -55,6 +56,7 @@ from geartrain.runtime._reading._statistics import RunTotals, counted
 from geartrain.runtime._reading._stuck_runs import StuckRun, stuck_runs
 from geartrain.runtime._stall import LoopStatistics
 from geartrain.runtime._starting import own_run_id, started_event
+from geartrain.supervisor import OnCrash, Supervisor, SupervisorRef, supervise
 from geartrain.tools import ProcessStatistics, ThreadPool
 from geartrain.trace import Observer, TraceRecord
 
@@ -355,6 +357,24 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
         if self._host.closed:
             raise RuntimeClosed("spawning an actor")
         return self.actors.spawn(actor, name=name, capacity=capacity, overflow=overflow)
+
+    def supervise(
+        self, supervisor: Supervisor, *, name: str | None = None, on_crash: OnCrash | None = None
+    ) -> SupervisorRef:
+        """Start a tree of actors of your own next to the runs; they are restarted as it says.
+
+        Nothing of it is stored: it lives as long as this runtime, and is stopped right to left, within the grace, after
+        the runs' effects have stopped. Each crash is logged (`actor_crashed`) and then told to *on_crash*, on the event
+        loop. If the tree fails as a whole it has stopped, which is logged (`actor_failed`); runs go on.
+
+        Raises:
+            RuntimeClosed: This runtime is not open.
+            InvalidValue: It is no `Supervisor`, or the name cannot be used.
+            TooManyActors: Nothing was started.
+        """
+        if self._host.closed:
+            raise RuntimeClosed("starting a supervisor")
+        return supervise(self.actors, supervisor, name=name, on_crash=logged(on_crash))
 
     # Events
 

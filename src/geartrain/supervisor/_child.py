@@ -64,6 +64,7 @@ class Child:
         "must_stop",
         "not_before",
         "path",
+        "position",
         "restarts",
         "spec",
         "state",
@@ -75,6 +76,7 @@ class Child:
     def __init__(self, spec: ChildSpec, path: str, *, dynamic: bool = False) -> None:
         self.spec = spec
         self.path = path
+        self.position = 0
         # Added while the supervisor ran: a restart of the supervisor forgets it.
         self.dynamic = dynamic
         self.life: ActorLife | None = None
@@ -151,12 +153,6 @@ class Child:
             self.timer.cancel()
             self.timer = None
         self._wake()
-
-    def came_up(self, now: float) -> None:
-        """Note that its instance runs."""
-        self.up_since = now
-        self.was_up = True
-        self.move(ChildState.UP)
 
     def note_failure(self, failure: ActorFailure) -> None:
         """Remember what went wrong, and tell those who wait for it to be up."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextvars import Context
 from enum import Enum
 from typing import Final, Protocol, runtime_checkable
@@ -34,7 +34,8 @@ from geartrain.supervisor._errors import (
     SpecRefused,
     WrongSpec,
 )
-from geartrain.supervisor._report import CrashContext, CrashReport
+from geartrain.supervisor._order import Order
+from geartrain.supervisor._report import CrashContext
 from geartrain.supervisor._spec import ChildSpec, Supervisor
 from geartrain.supervisor._strategy import Restart, Strategy, comes_back, plan_restart
 from geartrain.supervisor._tree import Tree
@@ -90,14 +91,21 @@ class Engine:
         # Done when all are up for the first time, or nothing will be; and when all have ended.
         self.settled: asyncio.Future[None] = tree.loop.create_future()
         self.ended: asyncio.Future[None] = tree.loop.create_future()
-        self.children = {child.name: Child(child, f"{path}/{child.name}") for child in spec.children}
-        for name, child in self.children.items():
-            earlier = None if predecessor is None else predecessor.children.get(name)
+        self._order = Order()
+        for child_spec in spec.children:
+            child = Child(child_spec, f"{path}/{child_spec.name}")
+            self._order.add(child)
+            earlier = None if predecessor is None else predecessor.children.get(child.name)
             if earlier is not None:
                 child.life, earlier.life = earlier.life, None
                 if child.life is not None:
                     child.life.adopt(self)
                 child.begun, child.restarts, child.failure = earlier.begun, earlier.restarts, earlier.failure
+
+    @property
+    def children(self) -> dict[str, Child]:
+        """Its children by name, in their order."""
+        return self._order.children
 
     # What its own life asks for
 
@@ -118,7 +126,7 @@ class Engine:
         for child in list(self.children.values()):
             child.comes_back = False
             if child.state in _RUNS:
-                child.must_stop = True
+                self._order.call_for_stop(child)
             elif child.state is ChildState.WAITING:
                 self._put_down(child)
         self._advance()
@@ -138,7 +146,7 @@ class Engine:
         """Hear that a child is up."""
         child = self._child_of(life)
         if child is not None and child.state is ChildState.STARTING and life.state is ActorState.RUNNING:
-            child.came_up(self._tree.loop.time())
+            self._order.came_up(child, self._tree.loop.time())
             self._advance()
 
     def failed(self, life: ActorLife, failure: ActorFailure) -> None:
@@ -168,7 +176,7 @@ class Engine:
         if child is not None:
             child.life = None
             child.must_stop = child.comes_back = False
-            child.move(ChildState.DOWN)
+            self._order.move(child, ChildState.DOWN)
             self._advance()
 
     # What its reference calls
@@ -185,7 +193,8 @@ class Engine:
         self._check_open()
         if spec.name in self.children:
             raise SpecRefused(spec.name, WrongSpec.NAME_TAKEN, spec.name)
-        child = self.children[spec.name] = Child(spec, f"{self.path}/{spec.name}", dynamic=True)
+        child = Child(spec, f"{self.path}/{spec.name}", dynamic=True)
+        self._order.add(child)
         self._advance()
         return child
 
@@ -193,7 +202,7 @@ class Engine:
         """Have *child* stop, and stay down."""
         child.comes_back = False
         if child.state in _RUNS:
-            child.must_stop = True
+            self._order.call_for_stop(child)
         elif child.state is ChildState.WAITING:
             self._put_down(child)
         self._advance()
@@ -204,11 +213,12 @@ class Engine:
         child.not_before = 0.0
         child.attempt = 0
         if child.state in _RUNS:
-            child.must_stop = child.comes_back = True
+            child.comes_back = True
+            self._order.call_for_stop(child)
         elif child.state is ChildState.STOPPING:
             child.comes_back = True
         else:
-            child.move(ChildState.WAITING)
+            self._order.move(child, ChildState.WAITING)
         runs = child.state in _RUNS
         self._advance()
         return runs
@@ -218,7 +228,7 @@ class Engine:
         if child.state is not ChildState.DOWN:
             raise ChildNotDown(child.path, child.state)
         self._bury(child)
-        del self.children[child.name]
+        self._order.remove(child)
 
     @property
     def restarts_counted(self) -> int:
@@ -240,17 +250,22 @@ class Engine:
         now = self._tree.loop.time()
         if failure is not None:
             if child.state is ChildState.STARTING and failure.during != "started":
-                child.came_up(now)  # and went down before that was told
+                self._order.came_up(child, now)  # and went down before that was told
             child.note_failure(failure)
         was = child.state
         if was is ChildState.STOPPING or self._mode is Mode.ENDING:
-            self._report_shutdown(child, failure)
+            self._tree.report_shutdown(self.path, child, failure)
             self._has_stopped(child)
         elif was is ChildState.STARTING and not child.was_up and (child.dynamic or self._mode is Mode.STARTING):
             self._never_started(child, failure)
         else:
             if failure is not None:
-                self._report(child, CrashContext.START if was is ChildState.STARTING else CrashContext.RUN, failure)
+                self._tree.report(
+                    self.path,
+                    child,
+                    CrashContext.START if was is ChildState.STARTING else CrashContext.RUN,
+                    failure.error,
+                )
             calm_seconds = now - child.up_since if was is ChildState.UP else 0.0
             self._decide(child, failure, calm_seconds)
         self._advance()
@@ -259,8 +274,7 @@ class Engine:
         child.must_stop = False
         if child.comes_back and self._mode is not Mode.ENDING:
             child.comes_back = False
-            child.move(ChildState.WAITING)
-            self._wake_at(child)
+            self._wait(child)
         else:
             self._put_down(child)
 
@@ -269,14 +283,15 @@ class Engine:
         if failure is None:  # it has stopped itself
             self._decide(child, None, 0.0)
             return
-        self._report(child, CrashContext.START, failure)
+        self._tree.report(self.path, child, CrashContext.START, failure.error)
         if child.dynamic:
             self._put_down(child)
-            self.children.pop(child.name, None)
+            if child.name in self.children:
+                self._order.remove(child)
             return
         self.fault = ChildNotStarted(self.path, child.path, failure.reason)
         self.fault.__cause__ = failure.error
-        child.move(ChildState.WAITING)  # for another instance of this supervisor
+        self._order.move(child, ChildState.WAITING)  # for another instance of this supervisor
         self.end()
 
     def _decide(self, child: Child, failure: ActorFailure | None, calm_seconds: float) -> None:
@@ -290,21 +305,23 @@ class Engine:
         if not allowed:
             self._exhausted(child, failure)
             return
-        members = [each.member() for each in self.children.values()]
+        alone = self.spec.strategy is Strategy.ONE_FOR_ONE
+        members = [each.member() for each in ([child] if alone else self.children.values())]
         plan = plan_restart(Strategy(self.spec.strategy), members, child.name, failed=failed)
-        child.move(ChildState.WAITING)
         child.attempt = self.spec.backoff.next_attempt(child.attempt, calm_seconds)
         wait_seconds = self.spec.backoff.wait_seconds(child.attempt, self._tree.chance.random())
         for name in plan.start:
             self.children[name].not_before = now + wait_seconds
+        self._wait(child)
         for name in plan.stop:
             other = self.children[name]
             other.comes_back = name in plan.start
             if other.state in _RUNS:
-                other.must_stop = True
+                self._order.call_for_stop(other)
             elif not other.comes_back:
                 self._put_down(other)
-        self._wake_at(child)
+            elif other.state is ChildState.WAITING:
+                self._wait(other)
 
     def _exhausted(self, child: Child, failure: ActorFailure | None) -> None:
         """Fail, since there is nothing left to be tried here."""
@@ -312,15 +329,8 @@ class Engine:
         reason = "it has ended" if failure is None else failure.reason
         self.fault = RestartsExhausted(self.path, child.path, limit.restarts, limit.within_seconds, reason)
         self.fault.__cause__ = None if failure is None else failure.error
-        self._tree.report(
-            CrashReport(
-                supervisor=self.path,
-                context=CrashContext.LIMIT,
-                reason=str(self.fault),
-                offender=child.offender(self.fault.__cause__),
-            )
-        )
-        child.move(ChildState.WAITING)  # for another instance of this supervisor
+        self._tree.report(self.path, child, CrashContext.LIMIT, self.fault)
+        self._order.move(child, ChildState.WAITING)  # for another instance of this supervisor
         come_up = self.settled.done()
         self.end()
         if come_up:  # else whoever waits for that sees it
@@ -332,9 +342,9 @@ class Engine:
         temporary = child.restart is Restart.TEMPORARY
         if self._mode is not Mode.ENDING or child.dynamic or temporary:
             self._bury(child, reason)
-        child.move(ChildState.DOWN)
+        self._order.move(child, ChildState.DOWN)
         if temporary:
-            self.children.pop(child.name, None)
+            self._order.remove(child)
 
     def _bury(self, child: Child, reason: str = "stopped by its supervisor") -> None:
         life, child.life = child.life, None
@@ -360,40 +370,38 @@ class Engine:
         self._settle()
 
     def _stop_next(self) -> None:
-        for child in reversed(list(self.children.values())):
-            if child.must_stop:
-                self._halt(child)
-            if child.state is ChildState.STOPPING and not self._killing:
+        one_by_one = self._mode is Mode.ENDING or self.spec.strategy is not Strategy.ONE_FOR_ONE
+        while (child := self._order.next_to_stop()) is not None:
+            if one_by_one and self._order.count(ChildState.STOPPING) and not self._killing:
                 return
+            self._halt(child)
 
     def _start_next(self) -> None:
         if self._mode is Mode.ENDING:
             return
         in_order = self._mode is Mode.STARTING or self.spec.strategy is not Strategy.ONE_FOR_ONE
-        if in_order and any(child.must_stop or child.state is ChildState.STOPPING for child in self._all()):
+        stops = self._order.count(ChildState.STOPPING) or self._order.next_to_stop() is not None
+        if in_order and stops:
             return
         now = self._tree.loop.time()
-        for child in self._all():
-            if child.state is ChildState.WAITING and child.not_before <= now:
-                self._start(child)
-            if in_order and child.state in (ChildState.WAITING, ChildState.STARTING):
+        while (child := self._order.next_to_start()) is not None:
+            if in_order and (child.not_before > now or self._order.count(ChildState.STARTING)):
                 return
+            self._order.pass_over()
+            if child.not_before <= now:
+                self._start(child)
 
     def _settle(self) -> None:
-        states = {child.state for child in self.children.values()}
-        if self._mode is Mode.ENDING and states <= {ChildState.DOWN}:
+        if self._mode is Mode.ENDING and self._order.all_in(ChildState.DOWN):
             for future in (self.settled, self.ended):
                 if not future.done():
                     future.set_result(None)
-        elif self._mode is Mode.STARTING and states <= {ChildState.DOWN, ChildState.UP}:
+        elif self._mode is Mode.STARTING and self._order.all_in(ChildState.DOWN, ChildState.UP):
             self._mode = Mode.RUNNING
             self.settled.set_result(None)
 
-    def _all(self) -> Iterator[Child]:
-        return iter(list(self.children.values()))
-
     def _start(self, child: Child) -> None:
-        child.move(ChildState.STARTING)
+        self._order.move(child, ChildState.STARTING)
         child.is_late = False
         child.restarts += child.begun
         child.begun = True
@@ -432,7 +440,7 @@ class Engine:
 
     def _halt(self, child: Child) -> None:
         child.must_stop = False
-        child.move(ChildState.STOPPING)
+        self._order.move(child, ChildState.STOPPING)
         assert child.life is not None
         seconds = 0.0 if self._killing else child.shutdown_seconds(self._tree.grace_seconds)
         engine = engine_of(child)
@@ -451,34 +459,16 @@ class Engine:
             child.is_late = True
             child.life.halt("did not start in time", child.shutdown_seconds(self._tree.grace_seconds))
 
-    def _wake_at(self, child: Child) -> None:
-        """Have it looked at again when the back-off of *child* is over."""
-        if child.state is ChildState.WAITING and child.not_before > self._tree.loop.time():
+    def _wait(self, child: Child) -> None:
+        """Have *child* start when its back-off is over."""
+        self._order.move(child, ChildState.WAITING)
+        if child.not_before > self._tree.loop.time():
             child.timer = self._tree.loop.call_at(child.not_before, self._back_off_over, child, context=Context())
 
     def _back_off_over(self, child: Child) -> None:
-        # A loop may call a hair too early, by its clock's resolution, and nobody would look again.
-        for other in self._all():
-            if other.not_before <= child.not_before and other is not child:
-                other.not_before = 0.0
-        child.not_before = 0.0
+        child.not_before = 0.0  # a loop may call a hair too early, by its clock's resolution
+        self._order.call_again(child)
         self._advance()
-
-    def _report(self, child: Child, context: CrashContext, failure: ActorFailure) -> None:
-        self._tree.report(
-            CrashReport(
-                supervisor=self.path, context=context, reason=failure.reason, offender=child.offender(failure.error)
-            )
-        )
-
-    def _report_shutdown(self, child: Child, failure: ActorFailure | None) -> None:
-        if failure is None and child.life is not None and child.life.abandoned:
-            error = TimedOut(
-                f"end of {child.path!r}, which is abandoned", child.shutdown_seconds(self._tree.grace_seconds)
-            )
-            failure = ActorFailure(child.path, "stopping", error)
-        if failure is not None:
-            self._report(child, CrashContext.SHUTDOWN, failure)
 
 
 @runtime_checkable

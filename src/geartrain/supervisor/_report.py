@@ -52,8 +52,10 @@ class CrashReport:
 
 
 def traceback_of(error: BaseException | None) -> str:
-    """Return where *error* was raised: the end of its traceback, without the values of variables."""
-    if error is None or error.__traceback__ is None:
+    """Return where *error*, or what it came from, was raised: the end of the traceback, and no values of variables."""
+    while error is not None and error.__traceback__ is None:
+        error = error.__cause__
+    if error is None:
         return ""
     frames = "".join(traceback.format_tb(error.__traceback__))
     return f"{frames[-_TRACEBACK_LENGTH_MAX:]}{type(error).__name__}"

@@ -109,8 +109,7 @@ async def test_whatever_it_was_doing_it_is_halted_within_its_grace_and_can_come_
 
         life.halt()
         life.ref.send_nowait("waits")
-        while life.state is not ActorState.HALTED:
-            await asyncio.sleep(0.125)
+        await life._wait_until(lambda state: state is ActorState.HALTED)
 
         assert asyncio.get_running_loop().time() - since <= GRACE
         assert [failure.during for failure in keeper.failures] == (["receive"] if during[:4] == "fail" else [])
@@ -399,7 +398,7 @@ async def test_a_failure_is_told_with_the_end_and_a_restart_is_no_end() -> None:
 
 async def test_a_watch_outlives_a_restart_of_the_watcher_and_ends_with_it() -> None:
     async with group_of() as group:
-        keeper, life = kept(group, Doer())
+        _, life = kept(group, Doer())
         others = [group.spawn(Doer(), name=f"other-{n}") for n in range(2)]
         for other in others:
             life.ref.watch(other)

@@ -11,12 +11,13 @@ import pytest
 from runtime_world import Store, an_agent, calling, journal_of, settle
 from structlog.testing import capture_logs
 
-from geartrain import Actor, tool
+from geartrain import Actor, ChildSpec, RestartLimit, Supervisor, tool
 from geartrain.actors import ActorState, ActorStopped
 from geartrain.errors import InvalidValue, MailboxFull, RuntimeClosed
 from geartrain.limits import Limits
 from geartrain.machine import InputReceived
 from geartrain.models import Delay
+from geartrain.supervisor import CrashReport
 from geartrain.trace import TraceRecord
 
 
@@ -172,3 +173,60 @@ async def test_the_mailbox_of_a_run_neither_drops_nor_expires(memory: Store) -> 
         await asyncio.gather(*sends)
         heard = [entry.event.text for entry in await journal_of(run, runtime) if isinstance(entry.event, InputReceived)]
         assert heard == [f"input {number}" for number in range(20)]
+
+
+# Trees of them
+
+
+async def test_a_tree_next_to_runs_is_restarted_logged_and_stopped_with_the_runtime(memory: Store) -> None:
+    counters: list[Counter] = []
+    told: list[CrashReport] = []
+
+    def counter() -> Counter:
+        counters.append(Counter())
+        return counters[-1]
+
+    @tool(read_only=True)
+    async def count() -> int:
+        """Count."""
+        answer: int = await tree.child("counter").ask(1, 5)
+        return answer
+
+    agent = an_agent([[calling("count")], "done"], count)
+    with capture_logs() as logs:
+        async with memory.runtime(agent) as runtime:
+            tree = runtime.supervise(Supervisor([ChildSpec("counter", counter)]), name="office", on_crash=told.append)
+            await tree.wait_started()
+            tree.child("counter").send_nowait("not a number")
+            run = await runtime.start("worker", "go")
+
+            assert (await run.wait_ended()).answer == "done"
+            assert [(each.count, each.calls) for each in counters] == [(0, ["stopping"]), (1, [])]
+
+    assert counters[1].calls == ["stopping"]
+    [entry] = [entry for entry in logs if entry["event"] == "actor_crashed"]
+    assert (entry["actor"], entry["supervisor"], entry["context"]) == ("office/counter", "office", "run")
+    assert (entry["restart"], entry["restarts"], entry["log_level"]) == ("permanent", 0, "error")
+    assert "in receive" in entry["traceback"]
+    assert [report.offender.name for report in told] == ["office/counter"]
+    with pytest.raises(RuntimeClosed):
+        runtime.supervise(Supervisor())
+
+
+async def test_a_tree_that_fails_as_a_whole_is_logged_and_no_run_notices(memory: Store) -> None:
+    with capture_logs() as logs:
+        async with memory.runtime(an_agent(["done"])) as runtime:
+            limit = RestartLimit(0)
+            tree = runtime.supervise(Supervisor([ChildSpec("counter", Counter)], limit=limit), name="office")
+            tree.child("counter").send_nowait("not a number")
+            await tree.wait_stopped()
+            run = await runtime.start("worker", "go")
+
+            assert (await run.wait_ended()).answer == "done"
+
+    events = [(entry["event"], entry["actor"]) for entry in logs if entry["event"].startswith("actor_")]
+    assert events == [
+        ("actor_crashed", "office/counter"),
+        ("actor_crashed", "office/counter"),
+        ("actor_failed", "office"),
+    ]
