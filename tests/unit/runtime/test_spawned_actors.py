@@ -218,6 +218,7 @@ async def test_a_tree_that_fails_as_a_whole_is_logged_and_no_run_notices(memory:
         async with memory.runtime(an_agent(["done"])) as runtime:
             limit = RestartLimit(0)
             tree = runtime.supervise(Supervisor([ChildSpec("counter", Counter)], limit=limit), name="office")
+            await tree.wait_started()
             tree.child("counter").send_nowait("not a number")
             await tree.wait_stopped()
             run = await runtime.start("worker", "go")
