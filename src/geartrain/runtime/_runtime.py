@@ -33,8 +33,8 @@ from geartrain.persistence import Journal, StoreStatistics
 from geartrain.runtime._access import RunAccess
 from geartrain.runtime._agent import Agent, RegisteredAgent
 from geartrain.runtime._approvals import ApprovalHook, open_approvals
-from geartrain.runtime._delivery import Delivery
 from geartrain.runtime._crashes import logged
+from geartrain.runtime._delivery import Delivery
 from geartrain.runtime._effects._executor import Executor, LiveExecutor
 from geartrain.runtime._handle import RunHandle
 from geartrain.runtime._host import Host, Settings, registered_agents
