@@ -14,10 +14,12 @@ from geartrain.cli._commands_outside import answer, reply, watch
 from geartrain.cli._commands_run import run
 from geartrain.cli._commands_steer import cancel, pause, resume
 from geartrain.cli._commands_travel import export, replay, step
+from geartrain.cli._commands_work import work
 
 # A command's name is that of its function, without the underscore that keeps it from hiding a builtin.
 COMMANDS: Final[tuple[Command, ...]] = (
     run,
+    work,
     list_,
     show,
     watch,

@@ -464,6 +464,7 @@ class RunActor:
         if node.actors.get(self.run.id) is self:
             del node.actors[self.run.id]
             node.suspects.gone(self.run.id)
+            node.left.set()
         node.effects.forget(self.run.id)
         self._drop_pending()
         for delivery in self.cell.stop():

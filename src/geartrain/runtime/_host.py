@@ -168,6 +168,15 @@ class Host:
         if self._task is not None:
             await asyncio.wait([self._task])
 
+    async def wait_at_rest(self) -> None:
+        """Wait until no run is in memory, and none is to be taken over."""
+        while True:
+            node, residents = self.node, self.residents
+            if residents.idle and not node.actors:
+                return
+            node.left.clear()
+            await node.left.wait()
+
     async def drain(self) -> None:
         """Start nothing new, and return when nothing is in progress."""
         node = self.node
@@ -209,6 +218,7 @@ class Host:
                 if node.approvals.hook is not None:
                     services.start_soon(node.approvals.hook.serve, journal, self.settings.recover == "all")
                 if self.settings.recover == "all":
+                    residents.begin_recovery()
                     services.start_soon(residents.recover_all)
                 self.stall.open()
                 ready.set_result(None)
@@ -310,6 +320,7 @@ class Host:
         node.circuit.close()
         for actor in list(node.actors.values()):
             actor.drop(error)
+        node.left.set()
         for run_id in list(node.waiters):
             node.fail_waiters(run_id, error)
         with anyio.CancelScope(shield=True), anyio.move_on_after(2 * node.limits.grace_seconds + 30.0, shield=True):

@@ -158,6 +158,8 @@ class Node:
     close_executor: Callable[[float], Awaitable[None]] | None = None
     process_statistics: Callable[[], ProcessStatistics | None] | None = None
     closing: bool = False
+    # Set when a run leaves memory, or there is no more to be taken over.
+    left: asyncio.Event = field(default_factory=asyncio.Event)
     effects: EffectRegistry = field(init=False)
 
     def __post_init__(self) -> None:

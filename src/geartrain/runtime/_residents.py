@@ -32,11 +32,22 @@ _PAGE: Final = 100
 class Residents:
     """The run actors of one node."""
 
-    __slots__ = ("_loading", "_node")
+    __slots__ = ("_loading", "_node", "_recovering")
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._loading: dict[str, asyncio.Future[RunAtWork]] = {}
+        self._recovering = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is being loaded, and nobody is still to be taken over."""
+        suspects = self._node.suspects
+        return not (self._loading or self._recovering or suspects.alone or suspects.waiting)
+
+    def begin_recovery(self) -> None:
+        """Take note that all runs that were left in the middle are going to be taken over."""
+        self._recovering = True
 
     def new(self, run_id: str) -> RunAtWork:
         """Return the actor of a run that is about to start, or of the one that has this id already."""
@@ -78,6 +89,7 @@ class Residents:
             loading.set_result(actor)
         finally:
             del self._loading[run_id]
+            self._node.left.set()
 
     async def _loaded(self, run_id: str) -> RunAtWork:
         node = self._node
@@ -154,6 +166,7 @@ class Residents:
             except GeartrainError as error:
                 log.error("run_not_recovered", run_id=run_id, error=str(error))
                 node.suspects.gone(run_id)
+                node.left.set()
             return
 
     def probe(self, run_id: str) -> None:
@@ -207,6 +220,8 @@ class Residents:
                 delay = min(delay * 2, 5.0)
                 continue
             if not page:
+                self._recovering = False
+                self._node.left.set()
                 return
 
     async def recover(self, run_id: str) -> None:

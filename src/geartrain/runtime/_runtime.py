@@ -176,6 +176,17 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
         """Wait until the runtime has closed, for whatever reason."""
         await self._host.wait_closed()
 
+    async def wait_at_rest(self) -> None:
+        """Wait until every run that this runtime moves has ended or waits for somebody.
+
+        With `recover="all"` those are all runs of the store, also those that still have to be taken over. Cancelling
+        the wait changes nothing.
+
+        Raises:
+            RuntimeClosed: It closed before.
+        """
+        await self._host.wait_at_rest()
+
     async def drain(self) -> None:
         """Take no new runs in and start nothing new; return when nothing is in progress.
 
