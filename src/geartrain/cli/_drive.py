@@ -36,6 +36,7 @@ _TOLD: Final = {
     "answer_requested": "yellow",
     "turn_taken": "",
     "run_recovered": "yellow",
+    "actor_restarted": "red",
     "run_quarantined": "red",
 }
 

@@ -62,6 +62,8 @@ def reasons(snapshot: RunSnapshot) -> list[str]:
     if snapshot.error is not None:
         error = snapshot.error
         lines.append(f"{error['code']} ({error['kind']}): {one_line(error['message'], 300)}")
+    if snapshot.quarantine:
+        lines.append(f"quarantined: {one_line(snapshot.quarantine, 500)}")
     if snapshot.set_apart:
         lines.append(f"set apart: {one_line(snapshot.set_apart, 300)}")
     return lines
@@ -91,6 +93,7 @@ def next_steps(snapshot: RunSnapshot, way: Way) -> list[str]:
         lines.append(f"stuck: {command_line('resume', snapshot.id, way)}")
     if HoldKind.QUARANTINED in kinds:
         lines.append(f"quarantined: {command_line('resume', snapshot.id, way)}")
+        lines.append(f"  or end it: {command_line('cancel', snapshot.id, way)}")
     if HoldKind.BUDGET in kinds:
         lines.append(f"out of budget: {command_line('resume', snapshot.id, way)} --max-turns N")
     if HoldKind.INPUT in kinds and not snapshot.waiting:

@@ -107,9 +107,20 @@ class Timeline:
         head = f"{moment:%H:%M:%S}.{moment.microsecond // 1000:03d} {record.seq:>5}"
         self._screen.answer(f"{head if record.seq != self._seq else ' ' * len(head)}  {line_of(record)}")
         self._seq = record.seq
+        for line in crash_lines(record):
+            self._screen.answer(f"{' ' * len(head)}    | {line}")
         for message in record.payload.get("saw", ()) if self._full else ():
             for line in _message_lines(message):
                 self._screen.answer(f"{' ' * len(head)}    | {line}")
+
+
+def crash_lines(record: TraceRecord) -> list[str]:
+    """Return the event that was set aside and where it failed, of a record that says so."""
+    if record.event != "run_quarantined":
+        return []
+    payload = record.payload
+    aside = [f"set aside: {payload.get('aside_body', '')}"] if payload.get("aside_body") else []
+    return [safe(line) for text in [*aside, payload.get("traceback", "")] for line in str(text).splitlines()]
 
 
 def _message_lines(message: dict[str, Any]) -> list[str]:
@@ -188,7 +199,12 @@ def left_behind(run: RunSnapshot | RunSummary, owner: StoreOwner | None, way: Wa
         return []
     if owner is not None:
         return [f"being moved by {owner}"]
-    return [f"its process is gone: {command_line('resume', run.id, way)}"]
+    go_on = command_line("resume", run.id, way)
+    if run.seq <= 1:
+        return [f"not begun, its process is gone: {go_on}"]
+    if run.ending:
+        return [f"ending ({run.ending}), its process is gone: {go_on}"]
+    return [f"interrupted, its process is gone: {go_on}"]
 
 
 async def list_runs(

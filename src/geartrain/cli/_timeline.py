@@ -161,6 +161,23 @@ def _asked_for(what: str) -> Callable[[Payload], str]:
     return line
 
 
+def _recovered(payload: Payload) -> str:
+    why = f" after a {payload['reason']}" if payload.get("reason") in ("crash", "shutdown") else ""
+    alone = ", alone, as it may have killed its process" if payload.get("alone") else ""
+    return f"recovered{why}, time {payload['attempt']}{alone}"
+
+
+def _restarted(payload: Payload) -> str:
+    aside = f" of {payload['aside']}" if payload.get("aside") else ""
+    return one_line(f"crash{aside}, restart {payload['restarts']}: {payload['reason']}", _WIDE)
+
+
+def _quarantined(payload: Payload) -> str:
+    aside = f" at {payload['aside']} {payload.get('aside_id', '')}".rstrip() if payload.get("aside") else ""
+    after = f" after {counted(payload['restarts'], 'restart')}" if payload.get("restarts") else ""
+    return one_line(f"quarantined{after}{aside}: {payload['reason']}", 400)
+
+
 def _answer_wanted(payload: Payload) -> str:
     return one_line(f"waits outside for an answer to {payload['call_id']} {payload['tool']}", _WIDE)
 
@@ -235,6 +252,9 @@ _LINES: Final[Mapping[str, Callable[[Payload], str]]] = MappingProxyType(
         "pause_requested": _asked_for("pause asked for"),
         "run_resumed": _asked_for("resumed"),
         "cancel_requested": _asked_for("cancel asked for"),
+        "run_recovered": _recovered,
+        "actor_restarted": _restarted,
+        "run_quarantined": _quarantined,
         "answer_requested": _answer_wanted,
         "turn_taken": _turn_taken,
         "checkpoint_saved": _checkpoint,

@@ -82,6 +82,8 @@ def head_of(run: Run, spec: AgentSpec) -> Head:
         counters["cost"] = round(usage.cost, 6)
     if run.error is not None:
         counters["error"] = str(run.error.code)
+    if run.ending is not None and not ended:
+        counters["ending"] = ending_of(run)
     return Head(
         state=run.state,
         agent=run.agent,
@@ -96,6 +98,13 @@ def head_of(run: Run, spec: AgentSpec) -> Head:
         counters=counters,
         labels=run.labels,
     )
+
+
+def ending_of(run: Run) -> str:
+    """Return why a run that has not ended is ending: the code of its cause; nothing if it is not."""
+    if run.ending is None or run.state in ENDED:
+        return ""
+    return str(run.ending.error.code) if run.ending.error is not None else str(run.ending.state)
 
 
 def _outside_waits(run: Run, spec: AgentSpec) -> Iterator[str]:

@@ -84,7 +84,7 @@ def test_a_command_to_copy_has_the_options_that_it_needs() -> None:
             ["t1.c1 note waits for input: geartrain send r-1 TEXT"],
         ),
         ({"holds": ("paused",)}, ["paused: geartrain resume r-1"]),
-        ({"holds": ("quarantined",)}, ["quarantined: geartrain resume r-1"]),
+        ({"holds": ("quarantined",)}, ["quarantined: geartrain resume r-1", "  or end it: geartrain cancel r-1"]),
         ({"holds": ("budget",)}, ["out of budget: geartrain resume r-1 --max-turns N"]),
         ({"holds": ("input",)}, ["waits for input: geartrain send r-1 TEXT"]),
         ({"state": "FINISHED"}, []),

@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from geartrain.cli._outcome import Way
-from geartrain.cli._show import _message_lines, note, report_line
+from geartrain.cli._show import _message_lines, crash_lines, note, report_line
 from geartrain.machine import Difference
 from geartrain.persistence.sqlite import StoreOwner
 from geartrain.runtime import ReplayReport, RunSummary
+from geartrain.trace import TraceRecord
 
 
 def row(**fields: Any) -> RunSummary:
@@ -46,13 +47,34 @@ def test_a_listing_notes_what_is_special_about_a_run(fields: dict[str, Any], sho
 @pytest.mark.parametrize(
     ("owner", "shown"),
     [
-        (None, "its process is gone: geartrain resume r-1 --app a:b"),
+        (None, "interrupted, its process is gone: geartrain resume r-1 --app a:b"),
         (StoreOwner(42), "being moved by pid 42"),
         (StoreOwner(None), "being moved by another process"),
     ],
 )
 def test_a_run_in_the_middle_is_noted_with_who_moves_it_or_how_to_go_on(owner: StoreOwner | None, shown: str) -> None:
-    assert note(row(state="EXECUTE_TOOL"), owner, Way(("--app", "a:b"))) == shown
+    assert note(row(state="EXECUTE_TOOL", seq=5), owner, Way(("--app", "a:b"))) == shown
+
+
+@pytest.mark.parametrize(
+    ("fields", "shown"),
+    [
+        ({"state": "MODEL_THINKING", "seq": 1}, "not begun, its process is gone"),
+        ({"state": "MODEL_THINKING", "seq": 2}, "interrupted, its process is gone"),
+        ({"state": "EXECUTE_TOOL", "seq": 9, "ending": "cancelled_by_user"}, "ending (cancelled_by_user), its process"),
+    ],
+)
+def test_never_begun_interrupted_and_cancelled_in_flight_are_told_apart(fields: dict[str, Any], shown: str) -> None:
+    """CR-9."""
+    assert note(row(**fields)).startswith(shown)
+
+
+def test_the_event_that_was_set_aside_and_where_it_failed_are_shown() -> None:
+    payload = {"reason": "bug", "aside_body": '{"text":"poison\x1b"}', "traceback": '  File "x.py"\nKeyError'}
+    record = TraceRecord(run_id="r-1", event="run_quarantined", ts=0.0, payload=payload)
+
+    assert crash_lines(record) == ['set aside: {"text":"poison\\x1b"}', '  File "x.py"', "KeyError"]
+    assert crash_lines(TraceRecord(run_id="r-1", event="run_started", ts=0.0)) == []
 
 
 def test_a_replay_without_a_difference_says_how_much_it_compared() -> None:

@@ -37,6 +37,24 @@ def line(event: str, **payload: Any) -> str:
         ("llm_call_finished", {"code": "model_failed", "error": "down"}, "model failed (model_failed): down"),
         ("pause_requested", {"by": "ops", "reason": "lunch"}, "pause asked for by ops: lunch"),
         ("run_resumed", {"by": "ops"}, "resumed by ops"),
+        ("run_recovered", {"attempt": 2}, "recovered, time 2"),
+        ("run_recovered", {"attempt": 2, "reason": "shutdown", "clean": True}, "recovered after a shutdown, time 2"),
+        (
+            "run_recovered",
+            {"attempt": 3, "reason": "crash", "alone": True},
+            "recovered after a crash, time 3, alone, as it may have killed its process",
+        ),
+        (
+            "actor_restarted",
+            {"reason": "KeyError: x", "restarts": 2, "aside": "ModelReplied"},
+            "crash of ModelReplied, restart 2: KeyError: x",
+        ),
+        (
+            "run_quarantined",
+            {"reason": "KeyError: x", "restarts": 3, "aside": "InputReceived", "aside_id": "e-1"},
+            "quarantined after 3 restarts at InputReceived e-1: KeyError: x",
+        ),
+        ("run_quarantined", {"reason": "agent gone"}, "quarantined: agent gone"),
         ("cancel_requested", {"code": "cancelled_by_user"}, "cancel asked for"),
         ("tool_call_requested", {**CALL, "arguments": '{"path":"x"}'}, 'call t1.c1 write_file(path="x")'),
         (

@@ -29,7 +29,7 @@ from geartrain.machine import (
 )
 from geartrain.machine import CallStatus as _CallStatus
 from geartrain.persistence import Journal, RunCorrupt, RunRow, StoredEvent
-from geartrain.runtime._entry import Revived, revive
+from geartrain.runtime._entry import Revived, ending_of, revive
 from geartrain.runtime._reading._projection import project
 from geartrain.runtime._reading._shortenings import seen
 from geartrain.runtime._reading._stepper import Stepper
@@ -74,7 +74,8 @@ class RunSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """A run at one moment, as of the event `seq`.
 
     `waiting` lists the calls that wait for somebody, `awaits_reply` says that the model's turn does. A run `at_rest`
-    has ended or waits for nothing but somebody.
+    has ended or waits for nothing but somebody. `quarantine` is why it is set apart until somebody resumes or cancels
+    it, `ending` the code for which it ends as soon as what is in progress has ended.
     """
 
     id: str
@@ -101,6 +102,8 @@ class RunSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     context: Mapping[str, Any] = {}
     set_apart: str = ""
     continues: str = ""
+    quarantine: str = ""
+    ending: str = ""
 
     @classmethod
     def of(cls, run: Run, spec: AgentSpec, set_apart: str = "") -> RunSnapshot:
@@ -133,6 +136,8 @@ class RunSnapshot(msgspec.Struct, frozen=True, kw_only=True):
             context=run.context,
             set_apart=set_apart,
             continues=run.continues,
+            quarantine=next((hold.reason for hold in run.holds if hold.kind is HoldKind.QUARANTINED), ""),
+            ending=ending_of(run),
         )
 
 
@@ -186,6 +191,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
     set_apart: str = ""
     at_rest: bool = False
+    ending: str = ""
 
     @classmethod
     def of(cls, row: RunRow) -> RunSummary:
@@ -210,6 +216,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
             labels=head.labels,
             set_apart=row.mark.reason if row.mark is not None else "",
             at_rest=not head.live,
+            ending=counters.get("ending", ""),
         )
 
 
