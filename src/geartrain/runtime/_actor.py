@@ -53,7 +53,7 @@ from geartrain.persistence import (
     StoreClosed,
     StoreFailed,
 )
-from geartrain.runtime._circuit import StoreRaised, store_raised
+from geartrain.runtime._circuit import is_raised, store_raised
 from geartrain.runtime._delivery import NOTHING, Delivery
 from geartrain.runtime._entry import Moved, Revived, entry_of
 from geartrain.runtime._judging import PendingVerdicts, ask_policy
@@ -373,7 +373,7 @@ class RunActor:
         match error:
             case DuplicateEvent():
                 self.go_on_with(self._without_duplicate(batch, error))
-            case StoreRaised() if self._alone_in_failing():
+            case StoreFailed() if is_raised(error) and self._alone_in_failing():
                 self.node.on_crash(self, error, batch)
             case StoreFailed():
                 self.node.circuit.fails(error)

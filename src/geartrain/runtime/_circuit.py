@@ -24,6 +24,8 @@ from geartrain.tools import error_text
 PROBE_SECONDS_MAX: Final = 5.0
 # Outages whose time is still told from active time.
 _OUTAGES_KEPT: Final = 16
+# In place of a path, where it is not the store that says that it failed.
+_ITS_CODE: Final = "(its code)"
 # So many go on in one turn of the loop once the store is back.
 _AT_ONCE: Final = 64
 
@@ -128,10 +130,14 @@ class StoreCircuit:
             asyncio.get_running_loop().call_soon(self._let_go, context=Context())
 
 
-class StoreRaised(StoreFailed):
-    """The store's code raised what it should not. It counts against the store, as long as that writes for nobody."""
+def store_raised(run_id: str, error: BaseException) -> StoreFailed:
+    """Return what it means that the store's code raised what it should not, while it was to append to a run.
+
+    It counts against the store, as long as that writes for nobody.
+    """
+    return StoreFailed(_ITS_CODE, f"append to run {run_id!r}", error_text(error))
 
 
-def store_raised(run_id: str, error: BaseException) -> StoreRaised:
-    """Return what it means that the store's code raised *error* while it was to append to a run."""
-    return StoreRaised("(not said)", f"append to run {run_id!r}", error_text(error))
+def is_raised(error: StoreFailed) -> bool:
+    """Whether *error* is one of `store_raised`."""
+    return error.path == _ITS_CODE

@@ -30,7 +30,7 @@ from geartrain.persistence import (
     StoreClosed,
     StoreFailed,
 )
-from geartrain.runtime._circuit import StoreRaised
+from geartrain.runtime._circuit import is_raised
 from geartrain.runtime._delivery import Delivery, culprit_of
 from geartrain.runtime._edge import clean_text
 from geartrain.runtime._entry import revive
@@ -217,7 +217,7 @@ class RunSupervisor:
             except DuplicateEvent as error:
                 actor.tell_duplicate(delivery, error)
             except StoreFailed as error:
-                if isinstance(error, StoreRaised) and delivery is on_trial:
+                if is_raised(error) and delivery is on_trial:
                     raise
                 self._node.circuit.fails(error)
                 if not delivery.outside:
