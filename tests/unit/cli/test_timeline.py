@@ -152,7 +152,7 @@ def line(event: str, **payload: Any) -> str:
             },
             "ended FAILED, 1 turn, 0 calls, 2 + 3 tokens: timeout (budget): too long",
         ),
-        ("run_recovered", {"attempt": 1, "empty": ""}, "run recovered: attempt=1"),
+        ("run_archived", {"attempt": 1, "empty": ""}, "run archived: attempt=1"),
     ],
 )
 def test_each_record_has_its_line(event: str, payload: dict[str, Any], shown: str) -> None:
