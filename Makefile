@@ -12,10 +12,10 @@ INSTALL_PACKAGE := $(INSTALL) --no-deps --no-build-isolation --editable .
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test lint types docs chaos bench constraints clean
+.PHONY: help run test lint types docs chaos cancel-sweep beside bench constraints clean
 
 help: ## print this list
-	@grep -E '^[a-z]+:.*## ' Makefile | awk -F ':.*## ' '{ printf "make %-12s %s\n", $$1, $$2 }'
+	@grep -E '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{ printf "make %-12s %s\n", $$1, $$2 }'
 
 run: .venv/.installed ## ask an agent about this project's own files (QUESTION="…" asks something else)
 	$(BIN)/geartrain run "$(QUESTION)" --root .
@@ -35,6 +35,12 @@ docs: .venv/.installed ## write the generated pages of docs/ again
 
 chaos: .venv/.installed-dev ## kill at every fault point, break every file operation, about half an hour (ARGS="--help")
 	$(BIN)/python tests/chaos/long.py $(ARGS)
+
+cancel-sweep: .venv/.installed-dev ## cancel runs at a thousand instants of whatever a tool does, some minutes (ARGS="--help")
+	$(BIN)/python tests/chaos/cancel_sweep.py $(ARGS)
+
+beside: .venv/.installed-dev ## what one run that misbehaves costs 99 others, in each way (ARGS="--help")
+	$(BIN)/python benchmarks/beside.py $(ARGS)
 
 bench: .venv/.installed-dev ## agent loops per second, beside a hand-written minimum in the same run
 	$(BIN)/python benchmarks/loops.py $(ARGS)
