@@ -510,8 +510,8 @@ def main() -> int:
     wrong = sum(len(row.wrong) for row in rows)
     print(
         f"{sum(row.runs for row in rows):,} runs in {time.monotonic() - begun:.0f} s; acknowledged in "
-        f"{1000 * acknowledged_at_p99(rows):.1f} ms at p99 on the real clock; deadlines noticed {late:.3f} s late at most; "
-        f"{wrong} wrong"
+        f"{1000 * acknowledged_at_p99(rows):.1f} ms at p99 on the real clock; deadlines noticed {late:.3f} s late at "
+        f"most; {wrong} wrong"
     )
     return min(wrong, 1)
 
