@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import platform
 import sqlite3
+import subprocess
 import sys
 import tempfile
 import time
@@ -126,6 +127,14 @@ def kill_commands(report: Report, count: int, seed: int) -> None:
     report.say(f"{total} commands killed: " + "; ".join(f"{what}: {n}" for what, n in left.most_common()))
 
 
+def take_the_disk_away(report: Report, seconds: float) -> None:
+    """Let the store's files fail for a while under a thousand live runs; in a process of its own."""
+    script = [sys.executable, str(HERE / "outage.py"), "--seconds", f"{seconds:g}"]
+    done = subprocess.run(script, stdout=subprocess.PIPE, text=True, check=False)
+    report.wrong += done.returncode != 0
+    report.say(f"outage: {done.stdout.strip().splitlines()[-1]}")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--seed", type=int, default=1)
@@ -133,7 +142,8 @@ def main() -> int:
     parser.add_argument("--second", type=float, default=0.05, help="share of points that get second kills")
     parser.add_argument("--step", type=int, default=4, help="every how many-th file operation is broken")
     parser.add_argument("--commands", type=int, default=50, help="how many commands are killed")
-    parser.add_argument("--only", action="append", help="planted, points, files, commands; all if left out")
+    parser.add_argument("--outage", type=float, default=30.0, help="seconds for which the files cannot be written")
+    parser.add_argument("--only", action="append", help="planted, points, files, commands, outage; all if left out")
     options = parser.parse_args()
     report = Report()
     report.say(f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}, seed {options.seed}")
@@ -154,6 +164,7 @@ def main() -> int:
             "points": lambda: kill_everywhere(report, servers, Sweep(second_share=options.second, seed=options.seed)),
             "files": files,
             "commands": lambda: kill_commands(report, options.commands, options.seed),
+            "outage": lambda: take_the_disk_away(report, options.outage),
         }
         for name, part in parts.items():
             if not options.only or name in options.only:

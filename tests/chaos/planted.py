@@ -12,19 +12,20 @@ from typing import Any
 
 import disk
 
+from geartrain.errors import InvalidValue
 from geartrain.machine import (
     ApprovalDecided,
     CallAnswered,
     RunState,
     _call_handlers,
     _context,
-    _handlers,
+    _crashes,
     _moves,
     _step,
     _table,
 )
 from geartrain.persistence.sqlite import _journal
-from geartrain.runtime import _actor, _residents
+from geartrain.runtime import _actor, _residents, _run_supervisor, _suspects
 from geartrain.runtime._effects import _executor
 from geartrain.runtime._effects import _tool as _tool_effect
 from geartrain.testing import _kill_runs
@@ -88,7 +89,7 @@ def a_takeover_that_is_not_journalled(ledger: Ledger) -> Scenario:
 
 def lost_writes_run_again(ledger: Ledger) -> Scenario:
     """Take a started write that was lost with its process for one that has not started."""
-    lose = _handlers.lose_progress
+    lose = _crashes.lose_progress
 
     def lost(draft: Any) -> None:
         for call in draft.run.calls:
@@ -96,7 +97,7 @@ def lost_writes_run_again(ledger: Ledger) -> Scenario:
                 draft.set_call(call, status=type(call.status)("running"))
         lose(draft)
 
-    _handlers.lose_progress = lost
+    _crashes.lose_progress = lost
     return _kill_runs.write(ledger)
 
 
@@ -172,14 +173,14 @@ def a_yes_to_something_else(ledger: Ledger) -> Scenario:
 
 def providers_asked_again(ledger: Ledger) -> Scenario:
     """Put the context together anew when a run is taken over, though what providers told is stored."""
-    lose = _handlers.lose_progress
+    lose = _crashes.lose_progress
 
     def begun_anew(draft: Any) -> None:
         lose(draft)
         if draft.run.state is RunState.MODEL_THINKING and draft.spec.providers:
             draft.enter(RunState.PREPARE_CONTEXT)
 
-    _handlers.lose_progress = begun_anew
+    _crashes.lose_progress = begun_anew
     return _kill_runs.handed(ledger)
 
 
@@ -208,6 +209,29 @@ def an_outside_write_asked_for_twice(ledger: Ledger) -> Scenario:
     return _kill_runs.outside(ledger)
 
 
+def a_death_taken_for_a_stop(ledger: Ledger) -> Scenario:
+    """Take every process that is gone for one that was stopped in order: then a run that kills is never found."""
+    _residents.interruption = lambda _loaded, _claim: _suspects.SHUTDOWN
+    return _kill_runs.plain(ledger)
+
+
+def a_crash_that_loses_what_was_in_hand(ledger: Ledger) -> Scenario:
+    """Let the actor of a run crash at a decision, and tell whoever sent it that it is stored after the restart."""
+    append, crashes = _actor.RunActor._append, iter([True])
+
+    def crashing(self: Any, moves: Any, taken: Any) -> Any:
+        if any(isinstance(moved.event, ApprovalDecided) for moved in moves) and next(crashes, False):
+            raise InvalidValue("entry", "storable", "a fault")
+        return append(self, moves, taken)
+
+    async def lost(_self: Any, _actor: Any, pending: Any) -> None:
+        pending.popleft().accept(10_000)
+
+    _actor.RunActor._append = crashing
+    _run_supervisor.RunSupervisor._try = lost
+    return _kill_runs.approval(ledger)
+
+
 Bugs = dict[Make, str]
 
 # Each bug, and which check is to find it.
@@ -225,6 +249,8 @@ BUGS: Bugs = {
     providers_asked_again: "(3)",
     a_write_run_again_unverified: "(3)",
     an_outside_write_asked_for_twice: "(3)",
+    a_death_taken_for_a_stop: "(10)",
+    a_crash_that_loses_what_was_in_hand: "(1)",
 }
 
 # Found only where a file operation fails and the process dies when it is told so.

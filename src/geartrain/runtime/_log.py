@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import traceback
+from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from geartrain.machine import Run
@@ -23,12 +25,21 @@ def plain_traceback(error: BaseException | None) -> str:
 
 
 class _LazyLog:
-    """Stands for `structlog.get_logger("geartrain")`, so that importing geartrain loads no logging library."""
+    """Stands for `structlog.get_logger("geartrain")`, so that importing geartrain loads no logging library.
+
+    It never raises: a log is written where something has failed already, perhaps to the same full disk, and how it is
+    written is a stranger's code.
+    """
 
     def __getattr__(self, name: str) -> Any:
-        import structlog  # noqa: PLC0415 - loaded when first used
+        return partial(_written, name)
 
-        return getattr(structlog.get_logger("geartrain"), name)
+
+def _written(method: str, event: str, **fields: Any) -> None:
+    import structlog  # noqa: PLC0415 - loaded when first used
+
+    with suppress(Exception):
+        getattr(structlog.get_logger("geartrain"), method)(event, **fields)
 
 
 log = _LazyLog()

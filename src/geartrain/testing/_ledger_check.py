@@ -351,6 +351,8 @@ def taken_over_first(evidence: Evidence) -> Iterator[str]:
             after = [event for event in run.events if event.seq > last] if run else []
             if after and after[0].type != "RunRecovered":
                 yield f"{run_id} was left at {last} and went on with {after[0].type}"
+            elif after and after[0].body.get("clean"):
+                yield f"{run_id} was left at {last} by a process that died, and that was taken for an orderly stop"
             if run is None or len(run.events) < last:
                 yield f"{run_id} was stored up to {last} and is no more"
 

@@ -7,6 +7,7 @@ import contextlib
 from typing import Any
 
 import pytest
+import structlog
 from runtime_world import Gated, LastingJournal, Ledger, Store, an_agent, calling, names_of, settle
 
 from geartrain.errors import RunSetApart, RuntimeClosed
@@ -334,6 +335,26 @@ async def test_an_effect_that_waits_for_the_store_is_let_go_at_closing(
     async with memory.runtime(agent) as runtime:
         for run in runs:
             assert (await (await runtime.get(run.id)).wait_ended()).answer == "done"
+
+
+async def test_a_log_that_cannot_be_written_stops_no_run(memory: Store, ledger: Ledger, gated: Gated) -> None:
+    """It is on the same full disk."""
+
+    def full(*_: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    agent = an_agent([[calling("read")], "done"], ledger.read(1.0))
+    before = structlog.get_config()
+    structlog.configure(processors=[full])
+    try:
+        async with memory.runtime(agent, target=gated) as runtime:
+            run = await runtime.start("worker", "go")
+            gated.error = FULL
+            await asyncio.sleep(10)
+            gated.error = None
+            assert (await run.wait_ended()).answer == "done"
+    finally:
+        structlog.configure(**before)
 
 
 def test_the_lasting_journal_of_these_tests_is_a_memory_journal() -> None:
