@@ -39,11 +39,12 @@ class Outage:
     went_on_after: float
     replays_differ: int
     active_seconds_most: float
+    took_seconds: float
 
     @property
     def active_allowed(self) -> float:
-        """How long a run may count as active: its own work, and not the outage."""
-        return max(10.0, self.seconds / 2)
+        """How long a run may count as active: all the time that it took, without the outage."""
+        return self.took_seconds - self.seconds + 2.0
 
     @property
     def wrong(self) -> list[str]:
@@ -65,7 +66,7 @@ class Outage:
         return (
             f"{self.runs} runs, files not writable for {self.seconds:g} s: {dict(self.states)}, "
             f"{self.quarantined} quarantined, {self.lost} lost, {self.written_twice} writes not done once, "
-            f"went on {self.went_on_after:.2f} s after the fault, at most {self.active_seconds_most:.1f} s active; "
+            f"went on {self.went_on_after:.2f} s after the fault, at most {self.active_seconds_most:.1f} of {self.took_seconds:.1f} s active; "
             f"{'; '.join(self.wrong) or 'all well'}"
         )
 
@@ -94,6 +95,7 @@ async def play(folder: Path, *, runs: int, seconds: float) -> Outage:
 
     agents = [agent_of(number) for number in range(runs)]
     async with Runtime.open(folder / "runs.db", agents=agents, policy=lambda *_: Allow()) as runtime:
+        began = time.monotonic()
         handles = await asyncio.gather(*(runtime.start(agent, "go") for agent in agents))
         ended = [asyncio.ensure_future(handle.wait_ended()) for handle in handles]
         await asyncio.sleep(_PAUSE)
@@ -110,6 +112,7 @@ async def play(folder: Path, *, runs: int, seconds: float) -> Outage:
             await asyncio.sleep(0.02)
         went_on_after = time.monotonic() - back
         await asyncio.wait(ended, timeout=120)
+        took = time.monotonic() - began
         snapshots = [await runtime.snapshot(handle.id) for handle in handles]
         replays = [await runtime.replay(handle.id) for handle in handles]
         stored = (await runtime.totals()).runs
@@ -124,6 +127,7 @@ async def play(folder: Path, *, runs: int, seconds: float) -> Outage:
         went_on_after=went_on_after,
         replays_differ=sum(report.difference is not None for report in replays),
         active_seconds_most=max(snapshot.active_seconds for snapshot in snapshots),
+        took_seconds=took,
     )
 
 
