@@ -66,7 +66,8 @@ class Outage:
         return (
             f"{self.runs} runs, files not writable for {self.seconds:g} s: {dict(self.states)}, "
             f"{self.quarantined} quarantined, {self.lost} lost, {self.written_twice} writes not done once, "
-            f"went on {self.went_on_after:.2f} s after the fault, at most {self.active_seconds_most:.1f} of {self.took_seconds:.1f} s active; "
+            f"went on {self.went_on_after:.2f} s after the fault, "
+            f"at most {self.active_seconds_most:.1f} of {self.took_seconds:.1f} s active; "
             f"{'; '.join(self.wrong) or 'all well'}"
         )
 
