@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, Protocol
 
-REREAD_SECONDS: Final = 30.0
+# Together with the timer's patrol (`runtime._timer`): however the wall clock is set, a deadline is at most 30 s late.
+REREAD_SECONDS: Final = 15.0
 
 
 class Clock(Protocol):
@@ -25,7 +26,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """Wall time at the start plus monotonic time, corrected from the wall at least every 30 s.
+    """Wall time at the start plus monotonic time, corrected from the wall every 15 s.
 
     A wall clock set back is followed by standing still until it has caught up, never by going back.
     """

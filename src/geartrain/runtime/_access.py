@@ -185,6 +185,8 @@ class RunAccess:
                 moves = row is not None and row.head.live and not node.suspects.waits(run_id)
                 if actor is None and row is not None and (moves or row.mark is not None):
                     actor = await self._host.residents.actor(run_id)  # nobody else moves it
+                if row is not None and actor is None:
+                    node.on_wake_at(row.head.wake_at, run_id)  # it rests, and is waited for
                 if actor is None:
                     snapshot = await snapshot_of(node.journal, run_id)
                     if snapshot.ended or (at_rest and snapshot.at_rest):

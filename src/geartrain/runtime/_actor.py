@@ -334,8 +334,7 @@ class RunActor:
         spec = self.specs[run.spec]
         node.tell_waiters(run, spec)
         node.suspects.moved(run, spec)
-        if wake_at is not None:
-            node.on_wake_at(wake_at)
+        node.on_wake_at(wake_at, run.id)
 
     def take_alone(self, delivery: Delivery) -> asyncio.Future[int] | None:
         """Take one delivery while the cell is broken; return the future of its append, if it gave anything to store."""

@@ -202,7 +202,7 @@ class Host:
                     ready.set_exception(error if isinstance(error, Exception) else InternalError(repr(error)))
             return
         residents = self._residents = Residents(node)
-        timer = Timer(node, residents.wake, only_loaded=self.settings.recover == "none")
+        timer = Timer(node, residents.wake, only_used=self.settings.recover == "none")
         node.on_wake_at = timer.note
         node.on_ownership_lost = self._ownership_lost
         supervisor = RunSupervisor(node)

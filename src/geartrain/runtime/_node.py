@@ -142,7 +142,8 @@ class Node:
     waiters: dict[str, list[tuple[Callable[[Run, AgentSpec], bool], asyncio.Future[RunSnapshot]]]] = field(
         default_factory=dict
     )
-    on_wake_at: Callable[[float], None] = lambda _time: None
+    # When a run wants to be woken next, or None for never.
+    on_wake_at: Callable[[float | None, str], None] = lambda _time, _run_id: None
     on_ownership_lost: Callable[[GeartrainError], None] = lambda _error: None
     # Starts a service of the runtime's own, in its task group.
     spawn: Callable[..., None] = field(init=False)

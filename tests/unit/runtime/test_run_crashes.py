@@ -291,11 +291,11 @@ async def test_what_fails_after_a_step_was_stored_keeps_nobody_waiting(memory: S
         node = runtime._host.node
         note, left = node.on_wake_at, [2]
 
-        def faulty(time: float) -> None:
+        def faulty(time: float | None, run_id: str) -> None:
             if left[0]:
                 left[0] -= 1
                 raise KeyError("a hook")
-            note(time)
+            note(time, run_id)
 
         node.on_wake_at = faulty
         run = await runtime.start("worker", "go")
