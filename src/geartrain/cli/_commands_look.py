@@ -31,6 +31,9 @@ async def list_(
         str | None, typer.Option("--agent", metavar="NAME", help="Only runs of this agent.", show_default=False)
     ] = None,
     waiting: Annotated[bool, typer.Option("--waiting", help="Only runs that wait for somebody.")] = False,
+    stuck: Annotated[
+        bool, typer.Option("--stuck", help="Only runs that do not get on: why, since when, what was done about it.")
+    ] = False,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="How many at most.")] = 20,
     everything: Annotated[bool, typer.Option("--all", help="All of them, however many.")] = False,
     store: StoreOption = None,
@@ -39,6 +42,10 @@ async def list_(
     """List runs, the newest first."""
     from geartrain.cli import _show  # noqa: PLC0415
 
+    if stuck:
+        if state or agent or waiting:
+            raise typer.BadParameter("--stuck goes with none of --state, --agent and --waiting")
+        return await _show.list_stuck(setting_of(store=store, json=json), limit=None if everything else limit)
     return await _show.list_runs(
         setting_of(store=store, json=json),
         states=state or (),

@@ -16,12 +16,13 @@ from geartrain.cli._screen import Screen
 from geartrain.cli._stores import store_to_read
 from geartrain.cli._text import one_line, safe
 from geartrain.cli._timeline import line_of, local_time, shown_time
+from geartrain.cli._why import stuck_line, why_rows
 from geartrain.errors import FormatUnknown, GeartrainError, UsageError
 from geartrain.limits import Limits
 from geartrain.machine import AgentSpec
 from geartrain.persistence import RunCorrupt
 from geartrain.persistence.sqlite import StoreOwner, store_owner
-from geartrain.runtime import Agent, ReplayReport, RunReader, RunSnapshot, RunSummary, open_reader
+from geartrain.runtime import Agent, ReplayReport, RunReader, RunSnapshot, RunSummary, StuckRun, open_reader
 from geartrain.trace import TraceRecord
 
 _PAGE: Final = 500
@@ -159,6 +160,9 @@ async def _print_header(setting: Setting, one: Given, snapshot: RunSnapshot) -> 
             screen.answer(f"{name:<11}{first}")
             for line in more:
                 screen.answer(f"{'':<11}{line}")
+    if not (snapshot.ended or one.exported):
+        for name, line in why_rows(await one.reader.standing(one.run_id)):
+            screen.answer(f"{name:<11}{line}")
     if not one.exported:  # what is to be done next, and with which code, its store knows
         await _print_next(setting, one, snapshot)
 
@@ -236,6 +240,28 @@ async def list_runs(
         from geartrain.cli._keep import foot  # noqa: PLC0415 - only a list has it
 
         setting.screen.tell(foot(totals), "dim")
+    return 0
+
+
+async def list_stuck(setting: Setting, *, limit: int | None) -> int:
+    """Print the runs that do not get on; *limit* None prints all. Returns 0."""
+    place = store_to_read(setting.store, setting.folder, setting.index)
+    found: list[StuckRun] = []
+    async with open_reader(place.path) as reader:
+        async for run in reader.stuck():
+            found.append(run)
+            if limit is not None and len(found) >= limit:
+                break
+    screen = setting.screen
+    if screen.json:
+        screen.print_json(found)
+        return 0
+    for run in found:
+        screen.answer(f"{run.run_id}  {run.state}  {one_line(run.agent, 60)}  {stuck_line(run)}")
+    if not found:
+        screen.tell(f"no run is stuck in {place.path}")
+    elif len(found) == limit:
+        screen.tell(f"the first {limit:,}; --all shows all, --limit N another number", "dim")
     return 0
 
 

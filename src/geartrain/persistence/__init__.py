@@ -19,6 +19,7 @@ from geartrain.persistence._errors import (
 from geartrain.persistence._group import GroupCommitter, Outcome
 from geartrain.persistence._memory import MemoryJournal
 from geartrain.persistence._protocol import (
+    REFUSALS_KEPT,
     Claim,
     Entry,
     Head,
@@ -27,12 +28,14 @@ from geartrain.persistence._protocol import (
     LoadedRun,
     Mark,
     Outgoing,
+    RefusedEvent,
     RunRow,
     StoredEvent,
     StoreStatistics,
 )
 
 __all__ = [
+    "REFUSALS_KEPT",
     "Claim",
     "CommitUnknown",
     "DuplicateEvent",
@@ -48,6 +51,7 @@ __all__ = [
     "Outcome",
     "Outgoing",
     "OwnershipLost",
+    "RefusedEvent",
     "RunCorrupt",
     "RunNotEnded",
     "RunRow",

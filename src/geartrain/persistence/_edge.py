@@ -7,10 +7,11 @@ them. Bodies, checkpoints, specs and artifacts are bytes and may hold anything.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from geartrain.errors import InvalidValue
-from geartrain.persistence._protocol import Entry
+from geartrain.persistence._protocol import Entry, RefusedEvent
 
 ID_CHARACTERS: Final = 200
 
@@ -44,6 +45,19 @@ def check_id(name: str, text: str) -> None:
 def _check_length(name: str, text: str) -> None:
     if not 0 < len(text) <= ID_CHARACTERS:
         raise InvalidValue(name, f"1 to {ID_CHARACTERS} characters long", text)
+
+
+def check_refused(refused: Mapping[str, Sequence[RefusedEvent]]) -> None:
+    """Refuse texts that some store could not hold.
+
+    Raises:
+        InvalidValue: An id or text is one of these.
+    """
+    for run_id, events in refused.items():
+        check_id("run_id", run_id)
+        for event in events:
+            for name in ("id", "type", "state", "reason"):
+                check_text(f"refused.{name}", getattr(event, name))
 
 
 def check_entry(entry: Entry) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from geartrain.errors import InvalidValue
-from geartrain.persistence._edge import check_entry, check_id, check_text, hold_kind
+from geartrain.persistence._edge import check_entry, check_id, check_refused, check_text, hold_kind
 from geartrain.persistence._errors import (
     DuplicateEvent,
     JournalConflict,
@@ -24,12 +24,14 @@ from geartrain.persistence._errors import (
 )
 from geartrain.persistence._protocol import (
     LOST_CLAIMS_KEPT,
+    REFUSALS_KEPT,
     Claim,
     Entry,
     Head,
     InboxItem,
     LoadedRun,
     Mark,
+    RefusedEvent,
     RunRow,
     StoredEvent,
     StoreStatistics,
@@ -85,6 +87,7 @@ class MemoryJournal:
         self._specs: dict[str, bytes] = {}
         self._artifacts: dict[str, bytes] = {}
         self._marks: dict[str, Mark] = {}
+        self._refused: dict[str, list[RefusedEvent]] = {}
         self._claim = Claim(owner="", epoch=0, expires_at=0.0)
         self._claimed = False
         self._waiting: list[tuple[Entry, asyncio.Future[int]]] = []
@@ -319,6 +322,19 @@ class MemoryJournal:
             check_text("reason", reason)
             self._marks[run_id] = Mark(reason=reason, time=now)
 
+    async def note_refused(self, refused: Mapping[str, Sequence[RefusedEvent]]) -> None:
+        """Keep what runs have refused, of each the newest few."""
+        self._check_open("note what was refused")
+        check_refused(refused)
+        for run_id, events in refused.items():
+            if run_id in self._runs:
+                self._refused[run_id] = [*self._refused.get(run_id, ()), *events][-REFUSALS_KEPT:]
+
+    async def refused(self, run_id: str) -> Sequence[RefusedEvent]:
+        """Return the newest events that a run has refused, oldest first."""
+        self._check_open("refused")
+        return list(self._refused.get(run_id, ()))
+
     async def delete(self, run_id: str) -> bool:
         """Delete an ended run with all that is its own; return whether there was one."""
         self._check_open("delete")
@@ -356,6 +372,7 @@ class MemoryJournal:
     def _forget(self, run_id: str) -> None:
         del self._runs[run_id]
         self._marks.pop(run_id, None)
+        self._refused.pop(run_id, None)
         self._inbox.pop(run_id, None)
 
     def _forget_unreferred(self) -> None:

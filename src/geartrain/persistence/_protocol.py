@@ -144,6 +144,20 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     time: float
 
 
+class RefusedEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """An event that could not move its run: which, when it came, in which state, and why. It is in no journal."""
+
+    id: str
+    type: str
+    state: str
+    reason: str
+    time: float
+
+
+# How many refused events are kept of a run: the newest.
+REFUSALS_KEPT: Final = 8
+
+
 class LoadedRun(msgspec.Struct, frozen=True, kw_only=True):
     """What is needed to go on with a run: its newest checkpoint, the events after it, and what waits for it.
 
@@ -315,6 +329,17 @@ class Journal(Protocol):
 
     async def mark(self, run_id: str, reason: str | None, *, now: float) -> None:
         """Set a run apart with a reason beside its journal, or (None) take it back in. The journal stays as it is."""
+        ...
+
+    async def note_refused(self, refused: Mapping[str, Sequence[RefusedEvent]]) -> None:
+        """Keep what runs have refused, by run, oldest first, beside their journals: of each run the newest few.
+
+        It tells people why a run does not go on, and nothing else: events of runs that are not there are left out.
+        """
+        ...
+
+    async def refused(self, run_id: str) -> Sequence[RefusedEvent]:
+        """Return the newest events that a run has refused, oldest first, at most `REFUSALS_KEPT`."""
         ...
 
     async def delete(self, run_id: str) -> bool:

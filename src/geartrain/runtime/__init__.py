@@ -23,6 +23,7 @@ from geartrain.runtime._policy import (
 from geartrain.runtime._providers import ContextProvider
 from geartrain.runtime._reader import RunReader, open_reader
 from geartrain.runtime._reading._runs import JournalEntry, OpenCall, ReplayReport, RunSnapshot, RunSummary
+from geartrain.runtime._reading._standing import Awaited, Standing
 from geartrain.runtime._reading._statistics import RunTotals
 from geartrain.runtime._reading._stepper import Frame, Stepper
 from geartrain.runtime._reading._stuck_runs import StuckRun
@@ -37,6 +38,7 @@ __all__ = [
     "Allow",
     "ApprovalHook",
     "Ask",
+    "Awaited",
     "CallOutcome",
     "Change",
     "ContextProvider",
@@ -67,6 +69,7 @@ __all__ = [
     "RunView",
     "Runtime",
     "RuntimeStatistics",
+    "Standing",
     "Stepper",
     "StuckRun",
     "TextGuardrail",

@@ -198,6 +198,7 @@ class RunActor:
 
     def _refuse(self, delivery: Delivery, refusal: Refusal, run: Run) -> None:
         event = delivery.event
+        self.node.refusals.note(run, event, refusal)
         if delivery.reply is None or not delivery.outside:
             self.node.hub.live(
                 run.id, "event_refused", {"type": refusal.event, "id": event.id, "reason": refusal.reason}

@@ -215,6 +215,7 @@ class Host:
                 node.on_dropped = partial(node.spawn, residents.reload)
                 services.start_soon(timer.serve)
                 services.start_soon(patrol, node)
+                services.start_soon(node.refusals.serve, journal)
                 if node.approvals.hook is not None:
                     services.start_soon(node.approvals.hook.serve, journal, self.settings.recover == "all")
                 if self.settings.recover == "all":
@@ -226,6 +227,7 @@ class Host:
                 await self._shut(node)
                 timer.close()
                 services.cancel_scope.cancel()
+            await node.refusals.flush(journal)
         finally:
             self.closed = node.closing = True
             try:

@@ -23,6 +23,7 @@ from geartrain.runtime._hub import Hub
 from geartrain.runtime._judging import PendingVerdicts
 from geartrain.runtime._policy import Policy
 from geartrain.runtime._reading._runs import RunSnapshot
+from geartrain.runtime._refusals import Refusals
 from geartrain.runtime._suspects import Suspects
 from geartrain.runtime._tasks import EffectTasks
 from geartrain.tools import Pool, ProcessStatistics, ThreadPool
@@ -139,6 +140,7 @@ class Node:
     approvals: Approvals
     actors: dict[str, RunAtWork] = field(default_factory=dict)
     attempts: Attempts = field(default_factory=Attempts)
+    refusals: Refusals = field(default_factory=Refusals)
     waiters: dict[str, list[tuple[Callable[[Run, AgentSpec], bool], asyncio.Future[RunSnapshot]]]] = field(
         default_factory=dict
     )

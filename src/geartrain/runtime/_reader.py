@@ -27,6 +27,7 @@ from geartrain.runtime._reading._runs import (
     stored_events,
     timeline,
 )
+from geartrain.runtime._reading._standing import Standing, standing_of
 from geartrain.runtime._reading._statistics import RunTotals, counted
 from geartrain.runtime._reading._stepper import Stepper
 from geartrain.runtime._reading._stuck_runs import StuckRun, stuck_runs
@@ -159,6 +160,16 @@ class RunReader(AbstractAsyncContextManager["RunReader"]):
         Only runs at work are read, and those held for it: runs that rest or have ended cost nothing.
         """
         return stuck_runs(self.journal, time.time() if now is None else now)
+
+    async def standing(self, run_id: str, *, now: float | None = None) -> Standing:
+        """Return how a run stands: what was sent and not answered, the newest event, what was refused, why it is stuck.
+
+        Raises:
+            RunNotFound: There is no such run.
+            RunCorrupt: What is stored of it is damaged.
+            FormatUnknown: Something of it is newer than this version.
+        """
+        return await standing_of(self.journal, run_id, time.time() if now is None else now)
 
     async def totals(self) -> RunTotals:
         """Return what all runs of the store come to: by state, errors by kind, turns, tokens, calls."""

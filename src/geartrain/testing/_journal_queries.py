@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from geartrain.errors import InvalidValue
-from geartrain.persistence import Journal, Mark, OwnershipLost, RunNotEnded, RunRow, StoreBusy
+from geartrain.persistence import (
+    REFUSALS_KEPT,
+    Journal,
+    Mark,
+    OwnershipLost,
+    RefusedEvent,
+    RunNotEnded,
+    RunRow,
+    StoreBusy,
+)
 from geartrain.testing._journal_samples import (
     ENDED,
     RESTING,
@@ -20,6 +29,27 @@ from geartrain.testing._journal_samples import (
 
 class QueryConformance:
     """What the other methods promise."""
+
+    # What was refused
+
+    async def test_of_refused_events_the_newest_few_of_each_run_are_kept(self, journal: Journal) -> None:
+        """Beside the journal, in the order in which they came, and gone with the run."""
+        epoch = await epoch_of(journal)
+        await journal.append(an_entry("a", epoch, head=ENDED))
+        events = [_refused(number) for number in range(REFUSALS_KEPT + 3)]
+
+        await journal.note_refused({"a": events[:4], "nobody": events[:1]})
+        await journal.note_refused({"a": events[4:]})
+
+        assert list(await journal.refused("a")) == events[-REFUSALS_KEPT:]
+        assert list(await journal.refused("nobody")) == []
+        await journal.delete("a")
+        assert list(await journal.refused("a")) == []
+
+    async def test_a_refused_event_whose_texts_no_store_could_hold_is_not_taken(self, journal: Journal) -> None:
+        """As everywhere at the edge of a store."""
+        with pytest.raises(InvalidValue):
+            await journal.note_refused({"a": [_refused(1, reason="\x00")]})
 
     # The inbox
 
@@ -327,3 +357,7 @@ class QueryConformance:
 async def _ids(journal: Journal, **filters: object) -> list[str]:
     rows: list[RunRow] = [*await journal.list(**filters)]  # type: ignore[arg-type]  # each test gives what is allowed
     return [row.run_id for row in rows]
+
+
+def _refused(number: int, reason: str = "it is not paused") -> RefusedEvent:
+    return RefusedEvent(id=f"e{number}", type="RunResumed", state="MODEL_THINKING", reason=reason, time=float(number))

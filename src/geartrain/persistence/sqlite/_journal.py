@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -14,7 +14,7 @@ from geartrain import faults
 from geartrain.clock import Clock, SystemClock
 from geartrain.errors import GeartrainError, InvalidValue
 from geartrain.limits import Limits
-from geartrain.persistence._edge import check_entry, check_id, check_text
+from geartrain.persistence._edge import check_entry, check_id, check_refused, check_text
 from geartrain.persistence._errors import (
     CommitUnknown,
     RunCorrupt,
@@ -29,6 +29,7 @@ from geartrain.persistence._protocol import (
     Entry,
     InboxItem,
     LoadedRun,
+    RefusedEvent,
     RunRow,
     StoredEvent,
     StoreStatistics,
@@ -252,6 +253,11 @@ class SqliteJournal:
         check_text("reason", reason or "")
         await self._transact("mark", partial(_writes.mark, run_id=run_id, reason=reason, now=now))
 
+    async def note_refused(self, refused: Mapping[str, Sequence[RefusedEvent]]) -> None:
+        """Keep what runs have refused, beside their journals; see `Journal.note_refused`."""
+        check_refused(refused)
+        await self._transact("note what was refused", partial(_writes.note_refused, refused=refused))
+
     async def delete(self, run_id: str) -> bool:
         """Delete an ended run with all that is its own; return whether there was one."""
         return await self._transact("delete", partial(_writes.delete, run_id=run_id))
@@ -302,6 +308,10 @@ class SqliteJournal:
     async def find(self, run_id: str, event_id: str) -> StoredEvent | None:
         """Return the outside event of that id, or None."""
         return await self._of_run("find", run_id, partial(_reads.find, run_id=run_id, event_id=event_id))
+
+    async def refused(self, run_id: str) -> Sequence[RefusedEvent]:
+        """Return the newest events that a run has refused, oldest first."""
+        return await self._of_run("refused", run_id, partial(_reads.refused, run_id=run_id))
 
     async def inbox(self, run_id: str, *, limit: int = 1_000) -> Sequence[InboxItem]:
         """Return what waits for a run, oldest first. The run need not exist yet."""

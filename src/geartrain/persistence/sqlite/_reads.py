@@ -15,7 +15,7 @@ import msgspec
 
 from geartrain.persistence._edge import hold_kind
 from geartrain.persistence._errors import RunCorrupt
-from geartrain.persistence._protocol import InboxItem, LoadedRun, Mark, RunRow, StoredEvent
+from geartrain.persistence._protocol import REFUSALS_KEPT, InboxItem, LoadedRun, Mark, RefusedEvent, RunRow, StoredEvent
 from geartrain.persistence.sqlite._rows import (
     EVENT_COLUMNS,
     INBOX_COLUMNS,
@@ -26,6 +26,7 @@ from geartrain.persistence.sqlite._rows import (
     intact,
     run_row_of,
 )
+from geartrain.persistence.sqlite._schema import REFUSALS_SINCE
 
 _LINES: Final = f"SELECT {RUN_COLUMNS}, marks.reason, marks.time FROM runs LEFT JOIN marks USING (run_id)"  # noqa: S608 - column names
 
@@ -187,6 +188,20 @@ def _line(row: tuple[Any, ...]) -> RunRow:
         return run_row_of(row, _mark_of(row))
     except RunCorrupt:
         return damaged_run_row(row)
+
+
+def refused(connection: sqlite3.Connection, run_id: str) -> Sequence[RefusedEvent]:
+    """Return the newest events that a run has refused, oldest first; a store of before that was kept has none."""
+    if connection.execute("PRAGMA user_version").fetchone()[0] < REFUSALS_SINCE:
+        return []
+    rows = connection.execute(
+        "SELECT id, type, state, reason, time FROM refusals WHERE run_id = ? ORDER BY number DESC LIMIT ?",
+        (run_id, REFUSALS_KEPT),
+    ).fetchall()
+    return [
+        RefusedEvent(id=event_id, type=kind, state=state, reason=reason, time=time)
+        for event_id, kind, state, reason, time in reversed(rows)
+    ]
 
 
 def runnable(connection: sqlite3.Connection, after: str, limit: int) -> Sequence[str]:

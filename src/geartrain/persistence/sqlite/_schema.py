@@ -102,9 +102,23 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     """
     CREATE TABLE lost_claims (epoch INTEGER NOT NULL PRIMARY KEY) WITHOUT ROWID;
     """,
+    """
+    CREATE TABLE refusals (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        run_id TEXT NOT NULL,
+        id TEXT NOT NULL,
+        type TEXT NOT NULL,
+        state TEXT NOT NULL,
+        reason TEXT NOT NULL,
+        time REAL NOT NULL
+    );
+    CREATE INDEX refusals_run ON refusals (run_id, number);
+    """,
 )
 
 SCHEMA_VERSION: Final = len(MIGRATIONS)
+# The schema from which on refused events are kept. They are for people: nothing is decided by them.
+REFUSALS_SINCE: Final = 3
 
 
 def statements(script: str) -> list[str]:

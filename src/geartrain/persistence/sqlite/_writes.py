@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from geartrain.persistence._errors import OwnershipLost, RunNotEnded, StoreBusy
-from geartrain.persistence._protocol import LOST_CLAIMS_KEPT, Claim
+from geartrain.persistence._protocol import LOST_CLAIMS_KEPT, REFUSALS_KEPT, Claim, RefusedEvent
 
-_OWN_TABLES = ("events", "checkpoints", "inbox", "run_specs", "run_artifacts", "marks", "runs")
+_OWN_TABLES = ("events", "checkpoints", "inbox", "run_specs", "run_artifacts", "marks", "refusals", "runs")
 _SHARED_TABLES = (("specs", "run_specs"), ("artifacts", "run_artifacts"))
 
 
@@ -68,6 +68,22 @@ def mark(connection: sqlite3.Connection, run_id: str, reason: str | None, *, now
             "INSERT OR REPLACE INTO marks (run_id, reason, time) VALUES (?, ?, ?)", (run_id, reason, now)
         )
     connection.execute("UPDATE runs SET marked = ? WHERE run_id = ?", (int(reason is not None), run_id))
+
+
+def note_refused(connection: sqlite3.Connection, refused: Mapping[str, Sequence[RefusedEvent]]) -> None:
+    """Keep what runs have refused, of each the newest few."""
+    for run_id, events in refused.items():
+        if connection.execute("SELECT 1 FROM runs WHERE run_id = ?", (run_id,)).fetchone() is None:
+            continue
+        connection.executemany(
+            "INSERT INTO refusals (run_id, id, type, state, reason, time) VALUES (?, ?, ?, ?, ?, ?)",
+            [(run_id, event.id, event.type, event.state, event.reason, event.time) for event in events],
+        )
+        connection.execute(
+            "DELETE FROM refusals WHERE run_id = ?1 AND number <= "
+            "(SELECT number FROM refusals WHERE run_id = ?1 ORDER BY number DESC LIMIT 1 OFFSET ?2)",
+            (run_id, REFUSALS_KEPT),
+        )
 
 
 def delete(connection: sqlite3.Connection, run_id: str) -> bool:

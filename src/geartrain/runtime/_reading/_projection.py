@@ -86,7 +86,7 @@ def _records(before: Run, event: Event, after: Run, *, checkpointed: bool) -> It
     yield from _calls(before, after)
     yield from _done_at_once(before, after)
     yield from shortenings(event, after)
-    if after.acted is not None and after.acted != before.acted:
+    if after.acted is not None and after.acted is not before.acted:
         yield "run_stuck", acted_payload(after.acted)
     if _model_called(before, after):
         yield "llm_call_started", model_asked(after)
@@ -117,6 +117,7 @@ OWN_NAMES: Final = frozenset(map(_snake, EVENT_VERSIONS)) | {
     "checkpoint_saved",
     "context_compacted",
     "effect_abandoned",
+    "effects_were_dead",
     "event_refused",
     "guardrail",
     "handoff",
@@ -125,6 +126,8 @@ OWN_NAMES: Final = frozenset(map(_snake, EVENT_VERSIONS)) | {
     "llm_call_finished",
     "llm_call_started",
     "llm_delta",
+    "loop_stalled",
+    "loop_went_on",
     "permission_evaluated",
     "result_dropped",
     "run_finished",

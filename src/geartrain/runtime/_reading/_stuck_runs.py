@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from geartrain.errors import FormatUnknown
-from geartrain.machine import HoldKind, stuck
+from geartrain.machine import HoldKind, Run, Stuck, stuck
 from geartrain.persistence import Journal, RunCorrupt
 from geartrain.runtime._entry import revive
 
@@ -59,10 +59,13 @@ async def _stuck(journal: Journal, run_id: str, now: float) -> StuckRun | None:
         return None
     run = revived.run
     found = stuck(run, now, revived.specs[run.spec])
-    if found is None:
-        return None
+    return None if found is None else stuck_run(run, found)
+
+
+def stuck_run(run: Run, found: Stuck) -> StuckRun:
+    """Return what was *found* about a run, with what else a listing says."""
     return StuckRun(
-        run_id=run_id,
+        run_id=run.id,
         agent=run.agent,
         state=str(run.state),
         cause=str(found.cause),
