@@ -1,4 +1,4 @@
-"""An asyncio actor runtime for durable, replayable agent runs.
+"""An asyncio actor runtime for durable, supervised, replayable agent runs.
 
 The names below are loaded with their room, when the first of them is used: a worker process that runs one tool has no
 need of a runtime.
