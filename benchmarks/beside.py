@@ -42,7 +42,7 @@ def slow(n: int) -> int:
     return n
 
 
-REPLIES = [Delay(0.01, [call("quick", n=n), call("slow", n=n)]) for n in range(8)]
+REPLIES = [Delay(0.01, [call("quick", n=n), call("slow", n=n)]) for n in range(3)]
 HEALTHY = Agent("healthy", model=ScriptedModel([*REPLIES, answer("well")]), tools=[quick, slow])
 
 
@@ -95,7 +95,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="batches of each kind, of which the median counts")
     parser.add_argument("--only", action="append", help="a tool or an observer; all if left out")
     options = parser.parse_args()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(100))
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger("critical"))
     cases: dict[str, Callable[[], tuple[Agent | None, Observer | None]]] = {
         **{name: lambda bad=bad: (bad.agent(timeout_seconds=20), None) for name, bad in BAD_TOOLS.items()},
         **{name: lambda bad=bad: (None, bad.observer) for name, bad in BAD_OBSERVERS.items()},
