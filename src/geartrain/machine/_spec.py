@@ -259,8 +259,11 @@ def decode_spec(data: bytes) -> AgentSpec:
     Raises:
         FormatUnknown: It is none of this version.
     """
+    readable = f"specs of up to rules version {RULES_VERSION}"
     try:
-        return msgspec.json.decode(data, type=AgentSpec)
+        spec = msgspec.json.decode(data, type=AgentSpec)
     except (msgspec.DecodeError, UnicodeError, RecursionError, InvalidValue) as problem:
-        readable = f"specs of up to rules version {RULES_VERSION}"
         raise FormatUnknown("agent spec", f"what does not fit ({problem})", readable) from problem
+    if spec.rules_version > RULES_VERSION:
+        raise FormatUnknown("agent spec", f"one of rules version {spec.rules_version}", readable)
+    return spec
