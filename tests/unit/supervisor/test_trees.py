@@ -11,11 +11,21 @@ from typing import Any
 import pytest
 from tree_world import World, moved
 
-from geartrain.actors import Actor, ActorFailed, ActorGroup, ActorState, ActorStopped, GroupClosed, Stopped
+from geartrain.actors import (
+    Actor,
+    ActorElsewhere,
+    ActorFailed,
+    ActorGroup,
+    ActorState,
+    ActorStopped,
+    GroupClosed,
+    Stopped,
+)
 from geartrain.errors import InvalidValue
 from geartrain.limits import Limits
 from geartrain.supervisor import (
     NO_BACKOFF,
+    Backoff,
     ChildNotDown,
     ChildNotFound,
     ChildSpec,
@@ -505,3 +515,26 @@ async def test_an_idle_supervised_actor_is_a_small_object_too() -> None:
 
     assert sizes[False] < 1_500
     assert sizes[True] < 2_100, sizes
+
+
+async def test_a_tree_is_used_from_its_loop_only() -> None:
+    world = World()
+    async with world.tree(world.supervisor("a")) as tree:
+        with pytest.raises(ActorElsewhere):
+            await asyncio.to_thread(tree.children)
+
+
+@pytest.mark.real_time
+def test_a_tree_lives_on_a_real_loop_in_debug_mode_too() -> None:
+    world = World()
+    backoff = Backoff(initial_seconds=0.01)
+
+    async def live() -> list[str]:
+        async with world.tree(nested(world, strategy="one_for_all", limit=RestartLimit(1))) as tree:
+            await tree.start_child(ChildSpec("d", Supervisor([world.spec("d1")], backoff=backoff)))
+            for path in ("b/b1", "b/b2", "d/d1"):
+                tree.child(path).send_nowait(ValueError("poison"))
+            return [await tree.child(path).ask("alive", 5) for path in ("a", "b/b1", "b/b2", "c", "d/d1")]
+
+    assert asyncio.run(live(), debug=True) == ["a alive", "b1 alive", "b2 alive", "c alive", "d1 alive"]
+    assert world.group.statistics().actors == 0
