@@ -253,7 +253,8 @@ class Engine:
                 self._order.came_up(child, now)  # and went down before that was told
             child.note_failure(failure)
         was = child.state
-        if was is ChildState.STOPPING or self._mode is Mode.ENDING:
+        # One that was to be stopped, and has ended before its turn came, has been spared the stop and nothing else.
+        if was is ChildState.STOPPING or child.must_stop or self._mode is Mode.ENDING:
             self._tree.report_shutdown(self.path, child, failure)
             self._has_stopped(child)
         elif was is ChildState.STARTING and not child.was_up and (child.dynamic or self._mode is Mode.STARTING):

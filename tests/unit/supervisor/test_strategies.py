@@ -205,6 +205,23 @@ async def test_two_children_that_crash_at_once_are_one_restart_of_all_and_both_a
         assert [report.context for report in world.reports] == ["run", "shutdown"]
 
 
+@pytest.mark.parametrize("strategy", ["one_for_all", "rest_for_one"])
+async def test_a_child_that_crashes_before_its_turn_to_be_stopped_comes_back_once_and_is_not_counted(
+    strategy: str,
+) -> None:
+    world = World(stop_seconds={"c": 1})
+    async with world.tree(world.supervisor(*CHILDREN, strategy=strategy)) as tree:
+        tree.child("a").send_nowait(ValueError())
+        await asyncio.sleep(0.5)
+        tree.child("b").send_nowait(ValueError())
+        await asyncio.sleep(2)
+
+        assert moved(world.drain()) == "-a -b -c +a +b +c"
+        assert [report.context for report in world.reports] == ["run", "shutdown"]
+        assert [child.restarts for child in tree.children()] == [1, 1, 1]
+        assert tree.statistics().restarts_in_window == 1
+
+
 async def test_back_offs_grow_delay_nobody_else_and_begin_anew_after_a_calm_time() -> None:
     world = World()
     loop = asyncio.get_running_loop()
