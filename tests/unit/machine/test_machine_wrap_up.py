@@ -151,7 +151,7 @@ def test_more_calls_at_work_than_are_named_are_counted() -> None:
     bench.does(TimerFired, kind="active_seconds", time=bench.now + 60.0)
 
     message = bench.run.ending.error.message  # type: ignore[union-attr]
-    assert "t1.c3 of 'look' at work for 60.0 s, 2 more at work; used: 1 turns" in message
+    assert "t1.c3 of 'look' at work for 60.0 s, 2 more at work; used: 1 turn" in message
     assert "t1.c4" not in message
 
 

@@ -319,7 +319,7 @@ async def test_a_tool_that_takes_ten_minutes_does_not_outlast_the_seconds_of_its
         assert rest.error is not None
         assert rest.error["message"] == (
             "60.0 of 60 active seconds used; in EXECUTE_TOOL, turn 1, t1.c2 of 'slow' at work for 60.0 s; "
-            f"used: 1 turns, 60.0 s active, {rest.usage.total_tokens} tokens, 2 tool calls, 0 failed"
+            f"used: 1 turn, 60.0 s active, {rest.usage.total_tokens} tokens, 2 tool calls, 0 failed"
         )
 
 

@@ -163,7 +163,7 @@ async def test_a_deadline_keeps_what_has_finished_and_says_what_was_at_work(stor
         assert end.error is not None
         assert end.error["message"] == (
             "the deadline passed; in EXECUTE_TOOL, turn 1, t1.c2 of 'slow' at work for 60.0 s, "
-            f"t1.c3 of 'slow' at work for 60.0 s; used: 1 turns, 60.0 s active, {end.usage.total_tokens} tokens, "
+            f"t1.c3 of 'slow' at work for 60.0 s; used: 1 turn, 60.0 s active, {end.usage.total_tokens} tokens, "
             "3 tool calls, 0 failed"
         )
         assert [str(status) for status, _ in await results_of(run, runtime)] == ["ok", "cancelled", "cancelled"]
