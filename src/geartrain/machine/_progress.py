@@ -8,7 +8,7 @@ Rule 3: what is done about no progress starts the counting anew; something new f
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Final
 
 from geartrain.limits import Unlimited
@@ -45,14 +45,16 @@ def note_progress(draft: Draft) -> None:
 def _turns(messages: tuple[Message, ...]) -> Iterator[_Turn]:
     """Yield the turns with calls, newest first, back to the newest thing that was said to the run."""
     results: list[tuple[str, str]] = []
-    for message in reversed(messages):
+    for message in takewhile(_unsaid, reversed(messages)):
         if message.role == "tool":
             results.append((message.status, message.text))
         elif message.calls:
             yield tuple((call.tool, call.arguments) for call in message.calls), tuple(results)
             results.clear()
-        elif message.role == "user" and not message.note:
-            return
+
+
+def _unsaid(message: Message) -> bool:
+    return message.role != "user" or message.note
 
 
 def no_progress(run: Run, rules: StuckRules) -> str:

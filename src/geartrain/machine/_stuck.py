@@ -11,6 +11,7 @@ from geartrain.machine._outstanding import call_dwells_until, dwells_until
 from geartrain.machine._run import Run
 from geartrain.machine._spec import AgentSpec
 from geartrain.machine._states import ENDED, IN_PROGRESS, HoldKind, RunState
+from geartrain.machine._stuck_rules import Acted
 
 # How many turns alike are no progress by the specs of old, which have no rules about it.
 REPEATS = 3
@@ -43,8 +44,9 @@ def stuck(run: Run, now: float, spec: AgentSpec) -> Stuck | None:
     """
     if run.state in ENDED:
         return None
-    if run.held_by(HoldKind.STUCK) or (run.state is not RunState.SUSPENDED and _resent(run)):
-        return _acted_on(run)
+    acted = run.acted
+    if acted is not None and (run.held_by(HoldKind.STUCK) or _resent(run, acted)):
+        return _told(acted)
     if run.state is RunState.SUSPENDED:
         return None
     found = overdue_since(run, now, spec)
@@ -76,26 +78,22 @@ def overdue_since(run: Run, now: float, spec: AgentSpec) -> Stuck | None:
     return Stuck(StuckCause.DWELL, run.entered_at, str(run.state), done)
 
 
-def _resent(run: Run) -> bool:
+def _resent(run: Run, acted: Acted) -> bool:
     """Whether what was asked for once more is still awaited."""
-    acted = run.acted
-    if acted is None or acted.action != "resend":
+    if acted.action != "resend" or run.state is RunState.SUSPENDED:
         return False
     again = any(call.since == acted.time and call.status in IN_PROGRESS for call in run.calls)
     return again or (run.entered_at == acted.time and run.state is not RunState.EXECUTE_TOOL)
 
 
-def _acted_on(run: Run) -> Stuck | None:
-    acted = run.acted
-    if acted is None:
-        return None
+def _told(acted: Acted) -> Stuck:
     return Stuck(StuckCause(acted.cause), acted.since, acted.about, acted.action)
 
 
 def _without_progress(run: Run) -> Stuck | None:
     acted = run.acted
     if acted is not None and acted.cause == "no_progress" and acted.since == run.idle_since:
-        return _acted_on(run)  # nothing new has come since
+        return _told(acted)  # nothing new has come since
     return None
 
 
