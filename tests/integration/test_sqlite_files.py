@@ -16,8 +16,8 @@ from geartrain.persistence import (
     RunCorrupt,
     StoreUnusable,
 )
-from geartrain.persistence.sqlite import SqliteJournal
-from geartrain.persistence.sqlite._schema import APPLICATION_ID, SCHEMA_VERSION
+from geartrain.persistence.sqlite import SqliteJournal, _file
+from geartrain.persistence.sqlite._schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
 from geartrain.testing._journal_samples import START, a_head, a_message, an_entry, an_event, epoch_of
 
 pytestmark = pytest.mark.real_time
@@ -150,6 +150,44 @@ async def test_a_newer_schema_that_is_still_in_the_log_is_refused_too(path: Path
         await SqliteJournal.open(path)
 
     newer.close()
+
+
+async def test_a_store_of_the_first_schema_is_taken_over_with_what_is_in_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as old:
+        old.setattr(_file, "MIGRATIONS", MIGRATIONS[:1])
+        old.setattr(_file, "note_lost", lambda connection: connection.execute("UPDATE owner SET held = 0"))
+        old.setattr(_file, "_check_schema", lambda *_: None)
+        await (await SqliteJournal.open(path)).aclose()
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+        connection.execute("UPDATE owner SET owner = 'before', epoch = 7, held = 1")
+
+    journal = await SqliteJournal.open(path)
+    claim = await journal.claim("now", now=START, lease_seconds=30)
+    assert (claim.epoch, claim.lost) == (8, {7})
+    assert await journal.append(an_entry("r", claim.epoch)) == 1
+    await journal.aclose()
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
+
+
+async def test_a_claim_whose_process_is_gone_is_known_as_lost_and_one_given_back_is_not(path: Path) -> None:
+    """Also if others have come and gone in between; the newest thousand stay known."""
+    lost = []
+    for number in range(3):
+        journal = await SqliteJournal.open(path)
+        claim = await journal.claim(f"o{number}", now=START, lease_seconds=30)
+        if number == 1:
+            await journal.release(claim)
+        else:
+            lost.append(claim.epoch)
+        await journal.aclose()
+
+    journal = await SqliteJournal.open(path)
+    assert (await journal.claim("last", now=START, lease_seconds=30)).lost == set(lost)
+    await journal.aclose()
 
 
 async def test_an_empty_file_becomes_a_store(path: Path) -> None:

@@ -116,6 +116,12 @@ class RunAccess:
         return await self._send(run_id, _from_user(run_id, event, self.limits))
 
     async def _send(self, run_id: str, event: Event) -> int:
+        if isinstance(event, CancelRequested | PauseRequested):
+            with self._host.residents.holding_back(run_id):
+                return await self._sent(run_id, event)
+        return await self._sent(run_id, event)
+
+    async def _sent(self, run_id: str, event: Event) -> int:
         for _ in range(_TRIES):
             actor = await self._host.residents.actor(run_id)
             if isinstance(event, BudgetRaised):

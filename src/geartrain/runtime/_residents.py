@@ -10,6 +10,8 @@ Rule 4: a run that cannot be read is set apart with its reason; its journal is l
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Iterator
 from typing import Final
 
 from geartrain import faults
@@ -23,7 +25,9 @@ from geartrain.runtime._entry import Revived, nothing_new, revive
 from geartrain.runtime._log import log, plain_traceback
 from geartrain.runtime._node import Node, RunAtWork
 from geartrain.runtime._patrol import is_dwell
+from geartrain.runtime._run_supervisor import BACKOFF
 from geartrain.runtime._suspects import READ_AGAIN, interruption, recovered, suspect
+from geartrain.supervisor import RestartLimit
 from geartrain.tools import error_text
 
 _PAGE: Final = 100
@@ -32,18 +36,23 @@ _PAGE: Final = 100
 class Residents:
     """The run actors of one node."""
 
-    __slots__ = ("_loading", "_node", "_recovering")
+    __slots__ = ("_held_back", "_later", "_load_crashes", "_loading", "_node", "_recovering")
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._loading: dict[str, asyncio.Future[RunAtWork]] = {}
         self._recovering = False
+        # Runs that could not be loaded for a fault of ours: when, and how many are to be tried again.
+        self._load_crashes: dict[str, tuple[float, ...]] = {}
+        self._later = 0
+        # Runs that are being loaded to be stopped.
+        self._held_back: set[str] = set()
 
     @property
     def idle(self) -> bool:
         """Whether nothing is being loaded, and nobody is still to be taken over."""
         suspects = self._node.suspects
-        return not (self._loading or self._recovering or suspects.alone or suspects.waiting)
+        return not (self._loading or self._recovering or self._later or suspects.alone or suspects.waiting)
 
     def begin_recovery(self) -> None:
         """Take note that all runs that were left in the middle are going to be taken over."""
@@ -84,11 +93,36 @@ class Residents:
             raise
         except Exception as error:  # noqa: BLE001 - whatever is wrong with one run, the others go on
             log.error("run_not_loaded", run_id=run_id, traceback=plain_traceback(error))
-            loading.set_exception(RunSetApart(run_id, f"loading it failed: {error_text(error)}"))
+            apart = RunSetApart(run_id, f"loading it failed: {error_text(error)}")
+            loading.set_exception(apart)
+            self._load_again(run_id, apart)
         else:
             loading.set_result(actor)
+            self._load_crashes.pop(run_id, None)
         finally:
             del self._loading[run_id]
+            self._node.left.set()
+
+    def _load_again(self, run_id: str, apart: RunSetApart) -> None:
+        """Try again later to load a run that met a fault of ours or of the store's code; past the limit give it up."""
+        node = self._node
+        limit = RestartLimit(node.limits.restarts_per_window, node.limits.restart_window_seconds)
+        history, allowed = limit.restarted(self._load_crashes.get(run_id, ()), node.clock.now())
+        if allowed:
+            self._load_crashes[run_id] = history
+            node.spawn(self._recover_later, run_id, BACKOFF.wait_seconds(len(history), node.rng.random()))
+        else:
+            self._load_crashes.pop(run_id, None)
+            node.set_apart(run_id, apart, lasting=True)
+
+    async def _recover_later(self, run_id: str, seconds: float) -> None:
+        self._later += 1
+        try:
+            await asyncio.sleep(seconds)
+            with contextlib.suppress(StoreFailed):  # the timer comes back to it
+                await self.recover(run_id)
+        finally:
+            self._later -= 1
             self._node.left.set()
 
     async def _loaded(self, run_id: str) -> RunAtWork:
@@ -139,10 +173,26 @@ class Residents:
     def _recover(self, actor: RunAtWork, reason: str) -> None:
         """Let a run go on that was left in the middle: alone, if it is suspect and its turn has come."""
         node, run = self._node, actor.run
-        alone = suspect(run, actor.specs[run.spec], reason, node.agents, node.limits) and node.suspects.admit(run.id)
+        alone = False
+        if suspect(run, actor.specs[run.spec], reason, node.agents, node.limits):
+            if run.id in self._held_back:
+                node.suspects.hold_back(run.id)
+            else:
+                alone = node.suspects.admit(run.id)
         event = recovered(run, node.clock.now(), reason, alone=alone)
         actor.cell.send_nowait(Delivery(event, outside=False), Lane.CONTROL)
         faults.reach("run.recovered", run.id)
+
+    @contextlib.contextmanager
+    def holding_back(self, run_id: str) -> Iterator[None]:
+        """Bring a run what may stop it before it goes on, if it is suspect."""
+        self._held_back.add(run_id)
+        try:
+            yield
+        finally:
+            self._held_back.discard(run_id)
+            if not self._node.closing:
+                self._node.suspects.go_on()
 
     def take_turn(self, run_id: str) -> None:
         """Let a suspect go on alone, whose turn has come."""

@@ -138,6 +138,18 @@ class Suspects:
         self._waiting[run_id] = None
         return False
 
+    def hold_back(self, run_id: str) -> None:
+        """Have a suspect wait though nobody else is alone; `go_on` lets the next one have its turn."""
+        self._waiting[run_id] = None
+
+    def go_on(self) -> None:
+        """Let the next one have its turn, if nobody is alone."""
+        if self.alone is None:
+            self.alone = next(iter(self._waiting), None)
+            if self.alone is not None:
+                del self._waiting[self.alone]
+                self.on_turn(self.alone)
+
     def moved(self, run: Run, spec: AgentSpec) -> None:
         """Note how far a run has come: after progress, or at rest, it is suspect no longer."""
         if run.id == self.alone:
@@ -148,12 +160,9 @@ class Suspects:
 
     def gone(self, run_id: str) -> None:
         """Note that a run is no longer in memory, or no longer suspect: the next one's turn has come."""
-        if run_id != self.alone:
-            return
-        self.alone = next(iter(self._waiting), None)
-        if self.alone is not None:
-            del self._waiting[self.alone]
-            self.on_turn(self.alone)
+        if run_id == self.alone:
+            self.alone = None
+            self.go_on()
 
     def close(self) -> None:
         """Let nobody have a turn any more."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from runtime_world import Gated, Ledger, Store, an_agent, calling, journal_of, names_of, quick, settle
+from runtime_world import Gated, Ledger, Store, an_agent, calling, journal_of, names_of, quick, results_of, settle
 
 from geartrain.errors import InternalError, InvalidValue, RunSetApart
 from geartrain.machine import ActorRestarted, Run, RunQuarantined
@@ -170,6 +170,68 @@ async def test_a_run_that_was_set_apart_can_be_cancelled(memory: Store) -> None:
         await run.cancel("enough", by="ops")
 
         assert (await run.wait_ended()).state == "CANCELLED"
+
+
+async def test_five_reads_at_work_when_their_run_is_set_apart_leave_nothing_behind(
+    memory: Store, ledger: Ledger
+) -> None:
+    """PT-2: no task of theirs goes on, and each has one result once the run is ended."""
+    gated = Picky(memory.journal, "InputReceived", 99)
+    agent = an_agent([[calling("read")] * 5, "done"], ledger.read(20.0))
+    async with memory.runtime(agent, target=gated) as runtime:
+        run = await runtime.start("worker", "go")
+        await settle()
+        assert ledger.at_once == 5
+        with pytest.raises(InternalError):
+            await run.send("poison")
+        assert (await run.wait_at_rest()).holds == ("quarantined",)
+        await asyncio.sleep(0.01)
+        assert ledger.at_once == 0
+        assert (await runtime.statistics()).effect_tasks == 0
+        await run.cancel()
+        ended = await run.wait_ended()
+
+        assert ended.state == "CANCELLED"
+        results = await results_of(run, runtime)
+        assert [str(status) for status, _ in results] == ["not_started"] * 5
+
+
+async def test_a_run_that_cannot_be_loaded_once_is_loaded_later(memory: Store, ledger: Ledger) -> None:
+    """A fault in the store's code, as against damage: it is tried again, after a back-off, and others go on."""
+    agent = an_agent([[calling("read")], "done"], ledger.read(5.0))
+    async with memory.runtime(agent) as runtime:
+        runs = [await runtime.start("worker", "go", run_id=f"r-{n}") for n in range(3)]
+        await asyncio.sleep(1)
+
+    class Faulty(Gated):
+        left = 2
+
+        async def load(self, run_id: str) -> Any:
+            if run_id == "r-1" and self.left:
+                self.left -= 1
+                raise ZeroDivisionError("a bug in a driver")
+            return await self.journal.load(run_id)
+
+    async with memory.runtime(agent, target=Faulty(memory.journal.opened())) as runtime:
+        await runtime.wait_at_rest()
+        for run in runs:
+            assert (await runtime.snapshot(run.id)).answer == "done"
+
+
+async def test_a_run_that_can_never_be_loaded_is_given_up_here(memory: Store, ledger: Ledger) -> None:
+    agent = an_agent([[calling("read")], "done"], ledger.read(5.0))
+    async with memory.runtime(agent) as runtime:
+        run = await runtime.start("worker", "go")
+        await asyncio.sleep(1)
+
+    class Broken(Gated):
+        async def load(self, run_id: str) -> Any:
+            raise ZeroDivisionError("a bug in a driver")
+
+    async with memory.runtime(agent, target=Broken(memory.journal.opened())) as runtime:
+        await runtime.wait_at_rest()
+        with pytest.raises(RunSetApart, match="a bug in a driver"):
+            await (await runtime.get(run.id)).wait_ended()
 
 
 async def test_the_count_of_restarts_survives_the_process(memory: Store, ledger: Ledger) -> None:

@@ -270,3 +270,23 @@ async def test_a_command_that_drives_one_run_drives_it_alone(world: World, ledge
     async with world.store.runtime(slow, recover="none") as runtime:
         assert (await (await runtime.get("b")).wait_ended()).answer == "done"
         assert [e.alone for e in await world.events(runtime, "b", RunRecovered)] == [False, True]
+
+
+@pytest.mark.parametrize("act", ["cancel", "pause"])
+async def test_a_command_stops_a_killer_without_letting_it_run(world: World, act: str) -> None:
+    agent = killing(world)
+    await world.begins(agent, bad="worker")
+    await world.lives_and_dies(agent)
+    before = len(world.begun)
+    async with world.store.runtime(agent, recover="none") as runtime:
+        handle = await runtime.get("bad")
+        await (handle.cancel() if act == "cancel" else handle.pause())
+        rest = await handle.wait_at_rest()
+
+        assert (rest.state, rest.holds) in [("CANCELLED", ()), ("SUSPENDED", ("paused",))]
+        assert len(world.begun) == before
+        assert runtime._host.node.suspects.waiting == ()
+        if act == "pause":
+            await handle.resume()
+            await asyncio.sleep(0.1)
+            assert len(world.begun) == before + 1
