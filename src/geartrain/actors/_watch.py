@@ -1,13 +1,12 @@
 """Watching: an actor is told, once, that another has stopped.
 
 Rule 1: a watch is told of the end of the actor, not of an instance: one that its supervisor restarts has not stopped.
-Rule 2: a notice needs no room in the mailbox. What waits of them is bounded by what the actor watches.
+Rule 2: a notice needs no room in the mailbox. Of one end at most one waits, so they are bounded by what is watched.
 Rule 3: nobody is kept in memory by having watched, or been watched by, somebody who has stopped.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -41,7 +40,7 @@ class Watches:
         # In the order in which they began, so dictionaries.
         self.watchers: dict[ActorLife, None] = {}
         self.watched: dict[ActorLife, None] = {}
-        self.notices: deque[Stopped] = deque()
+        self.notices: dict[ActorRef, Stopped] = {}
         self.turn_asked = False
 
     def watch(self, other: ActorLife) -> None:
@@ -64,19 +63,19 @@ class Watches:
         if other in self.watched:
             del self.watched[other]
             other.watches().watchers.pop(self.life, None)
-        self.notices = deque(notice for notice in self.notices if notice.ref is not other.ref)
+        self.notices.pop(other.ref, None)
 
     def notify(self, end: Stopped) -> None:
         """Have *end* handled; if the actor stops before that, never."""
         if self.life.state in _ENDING:
             return
-        self.notices.append(end)
+        self.notices[end.ref] = end
         self._ask_for_turn()
 
     def take_notice(self) -> Stopped | None:
         """Return the oldest notice, in the turn that was asked for; None if it was taken back."""
         self.turn_asked = False
-        notice = self.notices.popleft() if self.notices else None
+        notice = self.notices.pop(next(iter(self.notices))) if self.notices else None
         if self.notices:
             self._ask_for_turn()
         return notice

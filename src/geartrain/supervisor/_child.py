@@ -174,8 +174,9 @@ class Child:
         await self._wait_until(lambda: self.state is not ChildState.UP)
 
     async def wait_down(self) -> None:
-        """Wait until it is down."""
-        await self._wait_until(lambda: self.state is ChildState.DOWN)
+        """Wait until it is down, or somebody has started it again meanwhile."""
+        seen = self.restarts
+        await self._wait_until(lambda: self.state is ChildState.DOWN or self.restarts > seen)
 
     async def _wait_until(self, reached: Callable[[], bool]) -> None:
         while not reached():

@@ -96,8 +96,9 @@ class SupervisorRef:
     async def stop_child(self, name: str) -> None:
         """Stop a child, within its limit, and have it stay down; what waits in its mailbox becomes dead letters.
 
-        Its siblings are left alone. It can be started again by `restart_child`, with a new reference. A child that
-        waits here for its own end is cut short when half of its limit is over.
+        Its siblings are left alone. It can be started again by `restart_child`, with a new reference; called while it
+        ends, that has it come back, with all that waits. A child that waits here for its own end is cut short when half
+        of its limit is over.
 
         Raises:
             ChildNotFound: There is none.

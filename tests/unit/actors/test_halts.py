@@ -375,6 +375,22 @@ async def test_after_an_unwatch_nothing_is_told_not_even_what_was_on_its_way() -
         assert watcher.handled == ["two: asked to stop"]
 
 
+async def test_the_end_of_an_actor_that_had_stopped_waits_once_however_often_it_is_watched() -> None:
+    async with group_of() as group:
+        watcher, other = Watcher(), group.spawn(Doer(), name="other")
+        other.stop()
+        await settle()
+        ref = group.spawn(watcher)
+        for _ in range(3):
+            ref.watch(other)
+        await settle()
+        assert watcher.handled == ["other: asked to stop"]
+
+        ref.watch(other)  # whoever asks anew, after it was told, is told anew
+        await settle()
+        assert watcher.handled == ["other: asked to stop"] * 2
+
+
 async def test_a_failure_is_told_with_the_end_and_a_restart_is_no_end() -> None:
     async with group_of() as group:
         watcher = Doer()

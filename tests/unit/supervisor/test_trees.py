@@ -235,6 +235,18 @@ async def test_a_child_that_is_up_can_be_restarted_by_hand_and_keeps_its_message
         assert tree.statistics().restarts_in_window == 0
 
 
+async def test_whoever_waits_for_a_stop_hears_of_it_though_somebody_starts_the_child_again() -> None:
+    world = World(stop_seconds={"a": 1})
+    async with world.tree(world.supervisor("a")) as tree:
+        stopping = asyncio.create_task(tree.stop_child("a"))
+        await settle()
+        await tree.restart_child("a")
+
+        async with asyncio.timeout(10):
+            await stopping
+        assert [str(child.state) for child in tree.children()] == ["up"]
+
+
 async def test_a_restart_by_hand_does_not_wait_for_a_back_off() -> None:
     world = World()
     supervisor = Supervisor([world.spec("a")])
