@@ -28,8 +28,8 @@ from geartrain.machine._values import (
 class EventBase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag=True, gc=False):
     """What every event has.
 
-    `idle_seconds` is how much of the time since the event before is no active time of the run, because the store could
-    not write.
+    `idle_seconds` is how much of the time since the event before is no active time of the run: the store could not
+    write, or the run was kept from going on.
     """
 
     id: str

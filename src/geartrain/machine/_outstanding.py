@@ -195,8 +195,11 @@ def _unacted_until(run: Run, spec: AgentSpec) -> float | None:
     return min((time for time in until if time is not None and time > done), default=None)
 
 
-def _alarms(run: Run, spec: AgentSpec) -> Iterator[tuple[float, str, str]]:
-    """Yield (time, kind, call id) of everything that the run waits for."""
+def _alarms(run: Run, spec: AgentSpec, *, at_work: bool) -> Iterator[tuple[float, str, str]]:
+    """Yield (time, kind, call id) of everything that the run waits for.
+
+    Of one that nothing is *at_work* on, no answer is overdue, and no active time passes.
+    """
     if run.ending is not None:
         yield run.ending.grace_until, "grace", ""
         return
@@ -214,7 +217,7 @@ def _alarms(run: Run, spec: AgentSpec) -> Iterator[tuple[float, str, str]]:
             yield hold.expires_at, "expired", ""
     if run.resume_at is not None:
         yield run.resume_at, "back_off", ""
-    if run.state is RunState.SUSPENDED:
+    if run.state is RunState.SUSPENDED or not at_work:
         return
     limit = run.budget.max_seconds
     counted = not (run.wrapping_up or run.answering or run.held_by(HoldKind.BUDGET) or in_inactive_wait(run, spec))
@@ -226,18 +229,29 @@ def _alarms(run: Run, spec: AgentSpec) -> Iterator[tuple[float, str, str]]:
         yield overdue, "dwell", ""
 
 
-def wake_at(run: Run, spec: AgentSpec) -> float | None:
-    """Return the earliest time (seconds since 1970) at which the run wants to be woken, or None."""
+def wake_at(run: Run, spec: AgentSpec, *, after: float = -math.inf, at_work: bool = True) -> float | None:
+    """Return the earliest time (seconds since 1970) at which the run wants to be woken, or None.
+
+    Args:
+        run: The run.
+        spec: Its spec.
+        after: Only times after this one count.
+        at_work: False for a run that is kept from going on: it waits for nothing that it would have begun.
+    """
     if run.state in ENDED:
         return None
-    return min((time for time, _, _ in _alarms(run, spec)), default=None)
+    times = [time for time, _, _ in _alarms(run, spec, at_work=at_work)]
+    return min((time for time in times if time > after), default=None)
 
 
-def alarms(run: Run, spec: AgentSpec, now: float) -> tuple[Event, ...]:
-    """Return the events that are due at *now*, earliest first. Their ids are derived: due twice is once."""
+def alarms(run: Run, spec: AgentSpec, now: float, *, at_work: bool = True) -> tuple[Event, ...]:
+    """Return the events that are due at *now*, earliest first; *at_work* as for `wake_at`.
+
+    Their ids are derived: due twice is once.
+    """
     if run.state in ENDED:
         return ()
-    due = sorted(alarm for alarm in _alarms(run, spec) if alarm[0] <= now)
+    due = sorted(alarm for alarm in _alarms(run, spec, at_work=at_work) if alarm[0] <= now)
     return tuple(_alarm_event(run, kind, call_id, now) for _, kind, call_id in due)
 
 

@@ -166,7 +166,7 @@ class RunActor:
         if delivery.inbox is not None:
             self._consumed = (*self._consumed, delivery.inbox)
         digest = event_digest(event) if delivery.outside else ""
-        if self.node.circuit.has_failed and run.seq:
+        if run.seq and (self.node.circuit.has_failed or self.node.suspects.waits(run.id)):
             event = self._dated(event, run)
         if digest and (known := self._recent.get(event.id)) is not None:
             if known[0] == digest:
@@ -187,8 +187,12 @@ class RunActor:
         return self._follow(result, moves)
 
     def _dated(self, event: Event, run: Run) -> Event:
-        """Return *event* with the time since the one before in which the store could not write."""
-        idle = self.node.circuit.idle_seconds(run.updated_at, max(event.time, run.updated_at))
+        """Return *event* with the time since the one before in which nothing could go on."""
+        now = max(event.time, run.updated_at)
+        if self.node.suspects.waits(run.id):
+            idle = now - run.updated_at
+        else:
+            idle = self.node.circuit.idle_seconds(run.updated_at, now)
         return msgspec.structs.replace(event, idle_seconds=idle) if idle else event
 
     def _remember(self, event_id: str, digest: str, seq: int) -> None:

@@ -16,7 +16,7 @@ from typing import Final
 
 from geartrain import faults
 from geartrain.errors import FormatUnknown, GeartrainError, RunNotFound, RunSetApart, RuntimeClosed
-from geartrain.machine import ENDED, Run, alarms, decode_event
+from geartrain.machine import ENDED, Run, alarms, decode_event, wake_at
 from geartrain.mailbox import Lane
 from geartrain.persistence import InboxItem, JournalConflict, LoadedRun, OwnershipLost, RunCorrupt, StoreFailed
 from geartrain.runtime._actor import RunActor
@@ -174,11 +174,12 @@ class Residents:
         """Let a run go on that was left in the middle: alone, if it is suspect and its turn has come."""
         node, run = self._node, actor.run
         alone = False
-        if suspect(run, actor.specs[run.spec], reason, node.agents, node.limits):
+        spec = actor.specs[run.spec]
+        if suspect(run, spec, reason, node.agents, node.limits):
             if run.id in self._held_back:
-                node.suspects.hold_back(run.id)
+                node.suspects.hold_back(run, spec)
             else:
-                alone = node.suspects.admit(run.id)
+                alone = node.suspects.admit(run, spec)
         event = recovered(run, node.clock.now(), reason, alone=alone)
         actor.cell.send_nowait(Delivery(event, outside=False), Lane.CONTROL)
         faults.reach("run.recovered", run.id)
@@ -239,21 +240,36 @@ class Residents:
         event = decode_event(item.type, item.version, item.body)
         actor.cell.send_nowait(Delivery(event, outside=True, inbox=item.number), Lane.WORK)
 
-    async def wake(self, run_id: str) -> None:
-        """Bring a run the events whose time has come."""
+    async def wake(self, run_id: str) -> float | None:
+        """Bring a run the events whose time has come; return when it wants to be woken next if it does not move now.
+
+        An overdue answer is not brought if it is known why it takes so long. Then the run stays due in the store, and
+        what it wants later is not found there.
+        """
         node = self._node
+        now, suspects = node.clock.now(), node.suspects
+        if run_id not in node.actors and suspects.sleeps(run_id, now):
+            return suspects.wakes_at(run_id)
         try:
             actor = await self.actor(run_id)
-            run = actor.run
-            if run.seq and run.state not in ENDED:
-                for event in alarms(run, actor.specs[run.spec], node.clock.now()):
-                    if not (is_dwell(event) and (node.circuit.open or node.effects.vouches(actor))):
-                        actor.put_alarm(event)
+            following = self._alarm(actor, now)
             actor.rest_if_idle()
         except StoreFailed:
             raise
         except GeartrainError as error:
             log.warning("run_not_woken", run_id=run_id, error=str(error))
+            return None
+        return following
+
+    def _alarm(self, actor: RunAtWork, now: float) -> float | None:
+        node, run = self._node, actor.run
+        if not run.seq or run.state in ENDED:
+            return None
+        spec, at_work = actor.specs[run.spec], not node.suspects.waits(run.id)
+        for event in alarms(run, spec, now, at_work=at_work):
+            if not (is_dwell(event) and (node.circuit.open or node.effects.vouches(actor))):
+                actor.put_alarm(event)
+        return wake_at(run, spec, after=now, at_work=at_work)
 
     async def recover_all(self) -> None:
         """Load every run that a process left in the middle, or for which something waits; a page at a time."""
@@ -299,7 +315,7 @@ class Residents:
         run, reason = revived.run, interruption(loaded, node.claim)
         if run_id in node.actors or not suspect(run, revived.specs[run.spec], reason, node.agents, node.limits):
             return False
-        return not node.suspects.admit(run_id)
+        return not node.suspects.admit(run, revived.specs[run.spec])
 
     async def reload(self, run_id: str) -> None:
         """Load a run again whose actor was dropped because the store did not say what became of an append."""

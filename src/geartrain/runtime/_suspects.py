@@ -5,23 +5,25 @@ being in the middle of something that could have, `limits.crashes_before_alone` 
 alone, all others as ever. Only who was alone when the process died is counted (`Run.crashes_alone`), in its journal.
 Rule 2: at first only calls of tools that run inside this process are suspect; what else a stranger has written (models,
 providers, policies) runs inside it as well, and is suspect if the deaths go on.
-Rule 3: who waits for its turn stays in the store. What is brought to it meanwhile is stored, and starts nothing.
+Rule 3: who waits for its turn stays in the store. What is brought to it meanwhile is stored, and starts nothing. The
+wait is no active time, and nothing is overdue in it: the run has nothing in progress.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from geartrain.limits import Limits
 from geartrain.machine import (
     IN_PROGRESS,
+    STOPPING,
     AgentSpec,
     AnnounceApproval,
     AnnounceEnd,
     Call,
     Event,
-    HoldKind,
     Run,
     RunQuarantined,
     RunRecovered,
@@ -29,6 +31,7 @@ from geartrain.machine import (
     is_outside,
     outstanding,
     rests,
+    wake_at,
 )
 from geartrain.persistence import Claim, LoadedRun
 from geartrain.runtime._agent import RegisteredAgent
@@ -37,8 +40,6 @@ from geartrain.runtime._entry import EPOCH
 SHUTDOWN: Final = "shutdown"
 CRASH: Final = "crash"
 READ_AGAIN: Final = "read again"
-# With one of these nothing of a run starts.
-_STOPPING: Final = (HoldKind.PAUSED, HoldKind.BUDGET, HoldKind.QUARANTINED)
 
 
 def interruption(loaded: LoadedRun, claim: Claim) -> str:
@@ -102,7 +103,7 @@ def interrupted(run: Run, event: Event, spec: AgentSpec) -> RunRecovered | None:
 
     To the run its calls are in progress, but nobody will ever bring their results.
     """
-    stopped = run.ending is not None or any(map(run.held_by, _STOPPING))
+    stopped = run.ending is not None or any(map(run.held_by, STOPPING))
     if isinstance(event, RunRecovered) or not stopped or rests(run, spec):
         return None
     return recovered(run, run.updated_at, READ_AGAIN)
@@ -117,8 +118,8 @@ class Suspects:
         self.alone: str | None = None
         # Told the id of the run whose turn has come.
         self.on_turn: Callable[[str], None] = lambda _run_id: None
-        # A dict keeps the order in which they came.
-        self._waiting: dict[str, None] = {}
+        # In the order in which they came, with when each wants to be woken all the same: it has a deadline, say.
+        self._waiting: dict[str, float] = {}
 
     @property
     def waiting(self) -> tuple[str, ...]:
@@ -129,18 +130,28 @@ class Suspects:
         """Whether a run waits for its turn: nothing of it may start."""
         return run_id in self._waiting
 
-    def admit(self, run_id: str) -> bool:
+    def sleeps(self, run_id: str, now: float) -> bool:
+        """Whether a run waits for its turn and wants nothing else at *now*."""
+        return now < self._waiting.get(run_id, -math.inf)
+
+    def wakes_at(self, run_id: str) -> float | None:
+        """Return when a run that waits for its turn wants to be woken all the same; None for never."""
+        time = self._waiting.get(run_id, math.inf)
+        return time if time < math.inf else None
+
+    def admit(self, run: Run, spec: AgentSpec) -> bool:
         """Let a suspect go on if nobody else is alone; otherwise it waits, and this returns False."""
-        if self.alone in (None, run_id):
-            self.alone = run_id
-            self._waiting.pop(run_id, None)
+        if self.alone in (None, run.id):
+            self.alone = run.id
+            self._waiting.pop(run.id, None)
             return True
-        self._waiting[run_id] = None
+        self.hold_back(run, spec)
         return False
 
-    def hold_back(self, run_id: str) -> None:
-        """Have a suspect wait though nobody else is alone; `go_on` lets the next one have its turn."""
-        self._waiting[run_id] = None
+    def hold_back(self, run: Run, spec: AgentSpec) -> None:
+        """Have a suspect wait, even if nobody else is alone; `go_on` lets the next one have its turn."""
+        wanted = wake_at(run, spec, at_work=False)
+        self._waiting[run.id] = math.inf if wanted is None else wanted
 
     def go_on(self) -> None:
         """Let the next one have its turn, if nobody is alone."""

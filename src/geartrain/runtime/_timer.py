@@ -24,11 +24,12 @@ class Timer:
     """Wakes runs when their time has come: all of the store, or *only_used* ones.
 
     Used is what was moved or waited for in this process, in memory or not: a run that rests has its deadline too.
+    *wake* returns when a run wants to be woken next: one that is due and does not move stays due in the store.
     """
 
     __slots__ = ("_at", "_handle", "_node", "_only_used", "_ring", "_used", "_wake")
 
-    def __init__(self, node: Node, wake: Callable[[str], Awaitable[None]], *, only_used: bool) -> None:
+    def __init__(self, node: Node, wake: Callable[[str], Awaitable[float | None]], *, only_used: bool) -> None:
         self._node = node
         self._only_used = only_used
         # When those want to be woken that are used; kept only if there are others.
@@ -84,7 +85,7 @@ class Timer:
         """Wake those that are used and due; return when the next of them wants to be woken."""
         now = self._node.clock.now()
         for run_id in [run_id for run_id, time in self._used.items() if time <= now]:
-            await self._wake(run_id)
+            await self._wake_one(run_id)
             if self._used.get(run_id, math.inf) <= now and run_id not in self._node.actors:
                 del self._used[run_id]  # it cannot be woken, or has ended
         return min((time for time in self._used.values() if time > now), default=None)
@@ -98,9 +99,14 @@ class Timer:
             if not fresh:
                 return
             for run_id in fresh:
-                await self._wake(run_id)
+                await self._wake_one(run_id)
             tried.intersection_update(due)
             tried.update(fresh)
+
+    async def _wake_one(self, run_id: str) -> None:
+        following = await self._wake(run_id)
+        if following is not None:
+            self._ring_at(following)
 
     def close(self) -> None:
         """Wake nobody any more."""

@@ -136,6 +136,26 @@ async def kept(run: RunHandle, runtime: Runtime, due: float, *, place: str) -> N
     assert runtime._host.node.effects.of(run.id) == 0
 
 
+@pytest.mark.parametrize("recover", ["all", "none"])
+async def test_a_deadline_is_kept_of_a_run_whose_answer_is_overdue_and_known_to_be_on_its_way(
+    memory: Store, recover: Any
+) -> None:
+    """Its wait for a place is over its limit, which is no reason to do anything: what comes after that counts."""
+    limits = Limits(model_call_seconds=30, model_attempts=1, model_calls_at_once=1, dwell_seconds=1)
+    agent = Agent("worker", model=ScriptedModel([Delay(29.0, "answer")]), budget=OPEN)
+    async with memory.runtime(agent, limits=limits, recover=recover) as runtime:
+        runs = [await runtime.start(agent, "go") for _ in range(6)]
+        due = runtime._host.node.clock.now() + 73.4
+        late = await runtime.start(agent, "go", deadline=due)
+
+        ended = await late.wait_ended()
+
+        assert ended.error is not None
+        assert ended.error["code"] == "deadline_exceeded"
+        assert 0 <= runtime._host.node.clock.now() - due < 1
+        assert [(await run.wait_ended()).answer for run in runs] == ["answer"] * 6
+
+
 async def test_a_run_that_is_started_after_its_deadline_fails_at_once_and_asks_nobody(store: Store) -> None:
     model = ScriptedModel(["done"])
     agent = Agent("worker", model=model)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 from runtime_world import Ledger, Store, an_agent, calling, journal_of, names_of
 
-from geartrain.machine import RunQuarantined, RunRecovered
+from geartrain.machine import Budget, RunQuarantined, RunRecovered
 from geartrain.models import Delay
 from geartrain.runtime import Agent, Runtime
 from geartrain.tools import Tool, ToolContext, tool
@@ -216,6 +216,44 @@ async def test_whoever_waits_for_its_turn_stays_out_of_memory_and_can_be_read(wo
 
         assert ended.answer == "done"
         assert [e.alone for e in await world.events(runtime, "b", RunRecovered)] == [False, True]
+
+
+async def test_whoever_waits_for_its_turn_is_charged_no_time_and_loses_no_call(world: World, ledger: Ledger) -> None:
+    """However long the turn of the one before it lasts: nothing of it is in progress, so nothing can be overdue."""
+    slow = an_agent([[calling("read")], "done", "done"], ledger.read(5.0), name="slow")
+    long = an_agent([[calling("kill")], "done"], world.killer(), name="long", budget=Budget(max_seconds=3_100))
+    await world.begins(long, slow, a="long", b="slow", c="slow")
+    await world.lives_and_dies(long, slow)
+    async with world.store.runtime(long, slow) as runtime:
+        await asyncio.sleep(1)
+        await (await runtime.get("c")).send("hear this")  # takes it into memory
+        ended = [await (await runtime.get(run_id)).wait_ended() for run_id in ("b", "c")]
+
+        for run_id, rest in zip("bc", ended, strict=True):
+            assert rest.answer == "done", rest.error
+            snapshot = await runtime.snapshot(run_id)
+            assert snapshot.tool_failures == 0
+            assert snapshot.active_seconds < 20
+            assert (await runtime.replay(run_id)).difference is None
+
+
+async def test_the_deadline_of_whoever_waits_for_its_turn_is_kept_all_the_same(world: World, ledger: Ledger) -> None:
+    slow = an_agent([[calling("read")], "done"], ledger.read(5.0), name="slow")
+    async with world.store.runtime(killing(world), slow) as runtime:
+        clock = runtime._host.node.clock
+        await runtime.start("worker", "go", run_id="a")
+        deadline = clock.now() + 200
+        await runtime.start("slow", "go", run_id="b", deadline=deadline)
+        await world._dies()
+    await world.lives_and_dies(killing(world), slow)
+    async with world.store.runtime(killing(world), slow) as runtime:
+        clock = runtime._host.node.clock
+        ended = await (await runtime.get("b")).wait_ended()
+
+        assert ended.error is not None
+        assert ended.error["code"] == "deadline_exceeded"
+        assert 0 <= clock.now() - deadline <= 1
+        assert ledger.at_once <= 2  # in the two lives that died; not in this one
 
 
 @pytest.mark.parametrize("act", ["cancel", "pause", "send"])
