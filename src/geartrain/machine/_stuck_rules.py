@@ -30,7 +30,8 @@ class StuckRules(Value, frozen=True, kw_only=True, omit_defaults=False):
     """When a run counts as stuck, and what is then done about it.
 
     `dwell` gives states (EXECUTE_TOOL, …) a limit in seconds: from when the state was entered, in EXECUTE_TOOL from
-    when the call began. Without one, an answer is overdue `limits.dwell_seconds` after its effect's own limit.
+    when the call began; waiting for a place does not count. Without one, an answer is overdue `limits.dwell_seconds`
+    after its effect's own limit.
 
     `on_dwell` says what becomes of an overdue answer. "resend" takes it for lost and asks once more, as the next
     attempt, the lost one charged: a model up to its attempts, context providers and each read `resends` times, after

@@ -12,7 +12,7 @@ from runtime_world import Ledger, Store, an_agent, calling, names_of
 from geartrain.errors import EventRefused
 from geartrain.limits import UNLIMITED, Limits
 from geartrain.machine import Budget, PauseRequested, RunResumed, StuckRules
-from geartrain.models import ModelReply, ModelUnavailable
+from geartrain.models import Delay, ModelReply, ModelUnavailable, ScriptedModel
 from geartrain.persistence import REFUSALS_KEPT, RefusedEvent
 from geartrain.runtime import Agent, Runtime, StuckRun
 from geartrain.trace import TraceRecord
@@ -83,6 +83,26 @@ async def test_a_call_that_waits_for_a_place_is_not_taken_for_lost(memory: Store
 
         assert [end.tool_failures for end in ends] == [0] * 5
         assert ledger.peak == 1
+        assert not [record for run in runs for record in await recorded(runtime, run.id, "run_stuck")]
+
+
+@pytest.mark.parametrize("state", ["EXECUTE_TOOL", "MODEL_THINKING"])
+async def test_a_limit_that_the_agent_sets_leaves_out_the_wait_for_a_place(
+    memory: Store, ledger: Ledger, state: str
+) -> None:
+    """Else every attempt that had to wait for longer than that would be given up as soon as it begins."""
+    rules = StuckRules(dwell={state: 20.0})
+    if state == "EXECUTE_TOOL":
+        agent = an_agent([[calling("read")], "done"], ledger.read(15.0), budget=FREE, stuck=rules)
+    else:
+        agent = Agent("worker", model=ScriptedModel([Delay(15.0, "done")]), budget=FREE, stuck=rules)
+    limits = Limits(task_calls_at_once=1, model_calls_at_once=1)
+    async with memory.runtime(agent, limits=limits) as runtime:
+        runs = [await runtime.start("worker", "go") for _ in range(6)]
+        ends = [await run.wait_ended() for run in runs]
+
+        assert [(end.answer, end.tool_failures) for end in ends] == [("done", 0)] * 6
+        assert asyncio.get_running_loop().time() == pytest.approx(6 * 15, abs=0.1)
         assert not [record for run in runs for record in await recorded(runtime, run.id, "run_stuck")]
 
 

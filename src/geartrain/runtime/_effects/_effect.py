@@ -46,7 +46,19 @@ class Registry(Protocol):
 class Effect:
     """One command being carried out. Subclasses know what to start and what its end means."""
 
-    __slots__ = ("_parked", "command", "effects", "key", "node", "quiet", "run_id", "started", "task", "unwanted")
+    __slots__ = (
+        "_parked",
+        "begun_at",
+        "command",
+        "effects",
+        "key",
+        "node",
+        "quiet",
+        "run_id",
+        "started",
+        "task",
+        "unwanted",
+    )
 
     def __init__(self, effects: Registry, run_id: str, command: Any) -> None:
         self.effects = effects
@@ -56,6 +68,8 @@ class Effect:
         # Unique within its run.
         self.key: str = command.key
         self.task: EffectTask | None = None
+        # When it was first at work, in seconds since 1970: before that it has waited for a place.
+        self.begun_at: float | None = None
         # What it is about to do, as long as the store cannot write.
         self._parked: tuple[Coroutine[Any, Any, Any], Callable[[], None]] | None = None
         self.started = StartedTasks()
@@ -66,6 +80,10 @@ class Effect:
     def must_finish(self) -> bool:
         """Whether a stop has to wait for it, within the grace."""
         return False
+
+    def is_within(self, limit_seconds: float, now: float) -> bool:
+        """Whether it waits for a place or its next try, or has begun no longer than *limit_seconds* ago."""
+        return self.task is None or self.begun_at is None or now < self.begun_at + limit_seconds
 
     def begin(self, actor: RunAtWork) -> None:
         """Start it, or queue for a place."""
@@ -98,6 +116,8 @@ class Effect:
         context.run(current_key.set, self.key)
         self.started.bind(context)
         faults.reach("effect.start", f"{self.run_id}/{self.key}")
+        if self.begun_at is None:
+            self.begun_at = self.node.clock.now()
         self.task = self.node.tasks.start(
             f"{self.run_id}/{self.key}",
             work,

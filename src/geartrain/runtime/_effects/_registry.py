@@ -11,6 +11,7 @@ run goes on from where it was when it is opened again.
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Final
 
 from geartrain.machine import (
@@ -99,14 +100,14 @@ class Effects:
         """Whether what a run's overdue answers are awaited from is known to be in order.
 
         What has brought its answer is, and what waits for a place or its next try; so is what is at work, for it has a
-        time-out of its own, unless the agent's rules give the wait a limit.
+        time-out of its own, unless the agent's rules give the wait a limit: that begins with the work.
         """
-        run, spec = actor.run, actor.specs[actor.run.spec]
-        ruled = spec.stuck is not None and run.state in spec.stuck.dwell
+        run, spec, now = actor.run, actor.specs[actor.run.spec], self.node.clock.now()
+        limit = math.inf if spec.stuck is None else spec.stuck.dwell.get(run.state, math.inf)
         mine = self._by_run.get(run.id, {})
-        keys = overdue_keys(run, spec, self.node.clock.now())
+        keys = overdue_keys(run, spec, now)
         return bool(keys) and all(
-            key in actor.arriving or (key in mine and (mine[key].task is None or not ruled)) for key in keys
+            key in actor.arriving or (key in mine and mine[key].is_within(limit, now)) for key in keys
         )
 
     def patrol(self, actor: RunAtWork) -> tuple[str, ...]:
