@@ -51,7 +51,7 @@ _PROGRESS: Final[frozenset[type[EventBase]]] = frozenset(
 )
 
 
-def note_progress(draft: Draft, event: EventBase) -> None:
+def forget_deaths(draft: Draft, event: EventBase) -> None:
     """Forget the processes that died, once the run has come further."""
     if draft.run.unclean and type(event) in _PROGRESS:
         draft.set(unclean=0, alone=False, crashes_alone=0)

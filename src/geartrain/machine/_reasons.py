@@ -187,13 +187,16 @@ REASONS: Final[Mapping[ReasonCode, Reason]] = MappingProxyType(
         ),
         ReasonCode.TOOL_LOST: Reason(
             kind=ErrorKind.TOOL,
-            means="Nobody settled in time whether a write was done whose result was lost.",
+            means="Nobody settled in time whether a write was done whose result was lost; or a call was overdue, and "
+            "the agent ends on that (`StuckRules(on_dwell='fail')`).",
             what_to_do="Look in the outside world whether it was done. Tools with `verify` can find out by themselves.",
         ),
         ReasonCode.SYSTEM_ERROR: Reason(
             kind=ErrorKind.SYSTEM,
-            means="An event of the run could not be handled, so the run was set aside.",
-            what_to_do="Look at the log for the traceback and mend its cause; then resume the run, or cancel it.",
+            means="The run was set aside, as an event of it could not be handled or it kept killing its process; or "
+            "its policy gave no verdict, and the agent ends on that (`StuckRules(on_dwell='fail')`).",
+            what_to_do="`geartrain show RUN` and the log say where it failed: mend that. Then resume the run, if it "
+            "waits, or cancel it.",
         ),
         ReasonCode.AGENT_GONE: Reason(
             kind=ErrorKind.SYSTEM,
@@ -232,7 +235,8 @@ HOLDS: Final[Mapping[HoldKind, Meaning]] = MappingProxyType(
             "`geartrain resume RUN` with a higher limit; `RunHandle.raise_budget`; or cancel it.",
         ),
         HoldKind.STUCK: Meaning(
-            "The run did not get on, and its agent's rules hold it then: an answer was overdue, or nothing new came.",
+            "The run did not get on, and its agent's rules hold it then: an answer was overdue, or nothing new came. "
+            "It fails when an approval would expire.",
             "`geartrain show RUN` says what is stuck; `resume` asks once more, `cancel` ends it.",
         ),
         HoldKind.QUARANTINED: Meaning(
@@ -263,7 +267,7 @@ RESULTS: Final[Mapping[ResultStatus, Meaning]] = MappingProxyType(
             "The model reads the reason, if the agent is told of denials.",
         ),
         ResultStatus.CANCELLED: Meaning(
-            "A read was at work when the run ended.",
+            "A read was at work when the run ended, or when its active seconds were used up and it was to wrap up.",
             "Nothing: reading again does no harm.",
         ),
         ResultStatus.IN_DOUBT: Meaning(
@@ -271,7 +275,7 @@ RESULTS: Final[Mapping[ResultStatus, Meaning]] = MappingProxyType(
             "Look in the outside world before it is done once more.",
         ),
         ResultStatus.NOT_STARTED: Meaning(
-            "The call had not begun when the run ended, or is not to be run.",
+            "The call had not begun when the run ended, found no place in its time, or is not to be run.",
             "Nothing was done.",
         ),
     }

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from geartrain.machine._commands import Command
-from geartrain.machine._crashes import note_progress
+from geartrain.machine._crashes import forget_deaths
 from geartrain.machine._draft import Draft, Refused
 from geartrain.machine._ending import check_budget
 from geartrain.machine._events import ActorRestarted, Event, EventBase, HandedOff, RunRecovered, RunStarted
@@ -74,7 +74,7 @@ def step(run: Run, event: Event, specs: Specs) -> Step | Refusal:
     except Refused as refused:
         return _refused(run, event, refused.reason, duplicate=refused.duplicate)
     _after(draft)
-    note_progress(draft, event)
+    forget_deaths(draft, event)
     path = tuple(draft.path)
     draft.set(seq=run.seq + 1, updated_at=now, path=path, shortened=draft.shortened)
     return Step(draft.run, outstanding(draft.run), path)
