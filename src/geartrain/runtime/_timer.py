@@ -94,7 +94,8 @@ class Timer:
         """Wake every run of the store that is due, those that cannot be woken once."""
         tried: set[str] = set()
         while True:
-            due = await self._node.journal.due(now, limit=_PAGE + len(tried))
+            # Those that stay due are read again each time: so the pages grow with them, and there are few.
+            due = await self._node.journal.due(now, limit=_PAGE + 2 * len(tried))
             fresh = [run_id for run_id in due if run_id not in tried]
             if not fresh:
                 return

@@ -18,7 +18,7 @@ from geartrain.models import ModelUnavailable
 from geartrain.models._scripted import Delay, ScriptedModel
 from geartrain.persistence import StoreFailed
 from geartrain.runtime import Agent, Allow, Ask, RunHandle, Runtime
-from geartrain.runtime._timer import PATROL_SECONDS
+from geartrain.runtime._timer import PATROL_SECONDS, Timer
 from geartrain.tools import tool
 
 LONG: Final = 10_000.0
@@ -286,6 +286,24 @@ async def test_of_a_deadline_and_used_up_seconds_at_one_moment_the_deadline_coun
 
     assert end.error is not None
     assert end.error["code"] == "deadline_exceeded"
+
+
+async def test_the_timer_reads_runs_that_stay_due_a_few_times_however_many_there_are() -> None:
+    ids = [f"r-{n}" for n in range(10_000)]
+    read, woken = [], []
+
+    async def due(_now: float, *, limit: int) -> list[str]:
+        read.append(min(limit, len(ids)))
+        return ids[:limit]
+
+    async def wake(run_id: str) -> None:
+        woken.append(run_id)
+
+    node: Any = SimpleNamespace(journal=SimpleNamespace(due=due), clock=LoopClock())
+    await Timer(node, wake, only_used=False)._wake_stored(0.0)
+
+    assert woken == ids
+    assert sum(read) < 4 * len(ids)
 
 
 def test_the_systems_clock_follows_the_wall_and_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
