@@ -20,13 +20,15 @@ class Unlimited(StrEnum):
 
 
 UNLIMITED: Final = Unlimited.UNLIMITED
+# As many times of its restarts a run keeps.
+RESTARTS_KEPT: Final = 64
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of one runtime. Seconds, bytes and counts; each at least 1 unless it says otherwise.
 
     Raises:
-        InvalidValue: A limit is not positive.
+        InvalidValue: A limit is not positive, or allows more restarts in a window than a run remembers.
     """
 
     # Effects
@@ -100,3 +102,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if not value > 0:  # also refuses NaN, which compares false with everything
                 raise InvalidValue(name, "more than 0", value)
+        restarts = self.restarts_per_window
+        if not isinstance(restarts, int) or restarts > RESTARTS_KEPT:
+            raise InvalidValue("restarts_per_window", f"a whole number up to {RESTARTS_KEPT}", restarts)

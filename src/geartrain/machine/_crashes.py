@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from geartrain.limits import RESTARTS_KEPT
 from geartrain.machine import _events as events
 from geartrain.machine._charging import charge_lost
 from geartrain.machine._draft import Draft, Refused
@@ -27,8 +28,6 @@ from geartrain.machine._moves import (
 from geartrain.machine._outside import EXTERNAL, awaits_reply
 from geartrain.machine._states import HoldKind, RunState
 
-# Times of restarts kept in the run; no limit per window can be higher.
-RESTARTS_KEPT: Final = 64
 # Verdicts and starts are none: a call that kills its process has them each time anew.
 _PROGRESS: Final[frozenset[type[EventBase]]] = frozenset(
     {

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from machine_bench import Bench, event_of, writing
 
+from geartrain.limits import RESTARTS_KEPT
 from geartrain.machine import (
     ActorRestarted,
     ApprovalDecided,
@@ -18,7 +19,7 @@ from geartrain.machine import (
     RunResumed,
     ToolStarted,
 )
-from geartrain.machine._crashes import _PROGRESS, RESTARTS_KEPT
+from geartrain.machine._crashes import _PROGRESS
 
 
 def reading() -> Bench:

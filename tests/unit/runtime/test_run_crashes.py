@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import random
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from runtime_world import Gated, Ledger, Store, an_agent, calling, journal_of, names_of, quick, results_of, settle
 
 from geartrain.errors import InternalError, InvalidValue, RunSetApart
+from geartrain.limits import Limits
 from geartrain.machine import ActorRestarted, Run, RunQuarantined
 from geartrain.models import Delay
 from geartrain.runtime import LiveExecutor
@@ -64,6 +66,15 @@ def test_each_restart_waits_longer_than_the_one_before() -> None:
     ]
 
     assert waits == [BACKOFF.wait_seconds(n, 0.0) for n in (1, 2, 3)] == sorted(waits)  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize("restarts", [65, math.inf, 2.5])
+def test_a_limit_of_restarts_that_could_not_be_kept_is_refused(restarts: Any) -> None:
+    """A run remembers so many of them: a higher limit would never be reached."""
+    with pytest.raises(InvalidValue, match="restarts_per_window"):
+        Limits(restarts_per_window=restarts)
+
+    assert Limits(restarts_per_window=64).restarts_per_window == 64
 
 
 # -- restarts
