@@ -78,9 +78,13 @@ once keeps its meaning in every later version.
 """
 
 _NOT_FINISHED: Final = """\
-`error.code` says why, `error.kind` whose trouble it was, `error.message` with which values. When several reasons hold \
-at one moment, the first of these counts: a cancellation, the deadline, turns, active seconds, tool failures, tokens, \
-cost, tool calls, the agent's own `stop_when`.
+`snapshot().error["code"]` says why, `["kind"]` whose trouble it was, `["message"]` with which values; it is None if \
+there is nothing to say. When several reasons hold at one moment, the first of these counts: a cancellation, the \
+deadline, turns, active seconds, tool failures, tokens, cost, tool calls, the agent's own `stop_when`.
+"""
+_WAITS: Final = """\
+A suspended run goes on when all of its holds are lifted; `geartrain list --waiting` shows who waits and for what, \
+`geartrain show RUN` the command that answers it.
 """
 _RAISED: Final = """\
 All are a `GeartrainError`. Its family says what to do; its attributes are the values that its message is made of.
@@ -105,7 +109,7 @@ def errors_page() -> str:
         _table("kind", "means", "what to do", rows=kinds),
         _table("code", "kind", "means", "what to do", rows=codes),
         "## Why a run waits\n",
-        "A suspended run goes on when all of its holds are lifted; `geartrain list --waiting` shows who waits.\n",
+        _WAITS,
         _table("hold", "means", "what to do", rows=_rows(HOLDS)),
         "## How a call ended\n",
         "Each call has exactly one result; the model reads its status, unless it is `ok`.\n",

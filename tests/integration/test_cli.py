@@ -73,6 +73,7 @@ agents = [
     an("waiter", [call("wait", seconds=30)], answer("waited")),
     an("again", NOTE, NOTE, answer("noted twice")),
     an("poor", [call("wait", seconds=0)], answer("rich"), budget=Budget(max_turns=1), on_budget="suspend"),
+    an("spent", [call("wait", seconds=0)], answer("rich"), budget=Budget(max_tool_calls=1), on_budget="suspend"),
     an("rude", answer("\\x1b[31mred\\x1b[0m [bold]not bold[/bold] \\x9b2J \\u202egnorw")),
 ]
 app = SimpleNamespace(agents=agents, policy=policy)
@@ -590,6 +591,18 @@ def test_a_run_out_of_budget_goes_on_with_a_new_one(world: World) -> None:
     assert run["holds"] == ["budget"]
     assert resumed.returncode == 3
     assert f"geartrain resume {run['id']} --app app:app --max-turns N" in resumed.stderr
+    assert (raised.returncode, raised.stdout) == (0, "rich\n")
+
+
+def test_a_run_out_of_calls_is_told_which_limit_it_is_and_how_it_is_raised(world: World) -> None:
+    run = world.app("spent")
+
+    shown = world.run("show", run["id"], "--app", "app:app")
+    raised = world.run("resume", run["id"], "--max-tool-calls", "2", "--app", "app:app")
+
+    assert run["out_of_budget"]["code"] == "tool_call_budget_exceeded"
+    assert "out of budget: tool_call_budget_exceeded: 1 of 1 tool calls used" in shown.stdout
+    assert f"geartrain resume {run['id']} --app app:app --max-tool-calls N" in shown.stdout
     assert (raised.returncode, raised.stdout) == (0, "rich\n")
 
 

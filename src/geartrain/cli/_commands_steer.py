@@ -46,11 +46,34 @@ async def resume(
         float | None,
         typer.Option("--max-seconds", metavar="S", help="A new limit of active seconds.", show_default=False),
     ] = None,
+    max_tool_failures: Annotated[
+        int | None,
+        typer.Option(
+            "--max-tool-failures", metavar="N", min=1, help="A new limit of failed calls.", show_default=False
+        ),
+    ] = None,
+    max_tool_calls: Annotated[
+        int | None,
+        typer.Option("--max-tool-calls", metavar="N", min=1, help="A new limit of calls.", show_default=False),
+    ] = None,
+    max_cost: Annotated[
+        float | None,
+        typer.Option(
+            "--max-cost", metavar="C", help="A new limit of cost, in the unit of its price.", show_default=False
+        ),
+    ] = None,
 ) -> int:
     """Go on with a run that was stopped in the middle, paused, or is out of budget (with a new one)."""
     from geartrain.cli import _acts  # noqa: PLC0415
 
-    limits = {"max_turns": max_turns, "max_tokens": max_tokens, "max_seconds": max_seconds}
+    limits = {
+        "max_turns": max_turns,
+        "max_tokens": max_tokens,
+        "max_seconds": max_seconds,
+        "max_tool_failures": max_tool_failures,
+        "max_tool_calls": max_tool_calls,
+        "max_cost": max_cost,
+    }
     budget = {name: value for name, value in limits.items() if value is not None}
     return await _acts.resume(setting, run, budget)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from geartrain.cli._text import counted, one_line, safe
-from geartrain.machine import HoldKind, RunState, what_to_do
+from geartrain.machine import HoldKind, ReasonCode, RunState, what_to_do
 from geartrain.runtime import OpenCall, RunSnapshot
 
 FAILED: Final = 1
@@ -18,6 +18,15 @@ EXIT_CODES: Final = {
     RunState.FAILED: FAILED,
     RunState.SUSPENDED: SUSPENDED,
     RunState.CANCELLED: 4,
+}
+# The option of `resume` that raises the limit that was reached.
+_RAISED_BY: Final[dict[str, str]] = {
+    ReasonCode.MAX_TURNS_EXCEEDED: "--max-turns N",
+    ReasonCode.TIMEOUT: "--max-seconds S",
+    ReasonCode.TOO_MANY_TOOL_FAILURES: "--max-tool-failures N",
+    ReasonCode.TOKEN_BUDGET_EXCEEDED: "--max-tokens N",
+    ReasonCode.COST_BUDGET_EXCEEDED: "--max-cost C",
+    ReasonCode.TOOL_CALL_BUDGET_EXCEEDED: "--max-tool-calls N",
 }
 
 
@@ -62,6 +71,9 @@ def reasons(snapshot: RunSnapshot) -> list[str]:
     if snapshot.error is not None:
         error = snapshot.error
         lines.append(f"{error['code']} ({error['kind']}): {one_line(error['message'], 300)}")
+    if snapshot.out_of_budget is not None and snapshot.out_of_budget["code"]:
+        over = snapshot.out_of_budget
+        lines.append(f"out of budget: {over['code']}: {one_line(over['message'], 300)}")
     if snapshot.quarantine:
         lines.append(f"quarantined: {one_line(snapshot.quarantine, 500)}")
     if snapshot.set_apart:
@@ -95,7 +107,10 @@ def next_steps(snapshot: RunSnapshot, way: Way) -> list[str]:
         lines.append(f"quarantined: {command_line('resume', snapshot.id, way)}")
         lines.append(f"  or end it: {command_line('cancel', snapshot.id, way)}")
     if HoldKind.BUDGET in kinds:
-        lines.append(f"out of budget: {command_line('resume', snapshot.id, way)} --max-turns N")
+        code = (snapshot.out_of_budget or {}).get("code", "")
+        lines.append(
+            f"out of budget: {command_line('resume', snapshot.id, way)} {_RAISED_BY.get(code, '--max-turns N')}"
+        )
     if HoldKind.INPUT in kinds and not snapshot.waiting:
         lines.append(f"waits for input: {command_line('send', snapshot.id, way)} TEXT")
     return lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -83,12 +84,15 @@ async def _conclude(setting: Setting, place: Place, before: RunTotals, number: i
         body: dict[str, Any] = {"by_state": after.by_state, "set_apart": apart, "signal": number}
         screen.print_json(body)
     else:
-        screen.tell(f"{counted(after.runs, 'run')}: {_states(after)}")
+        screen.tell(f"{counted(after.runs, 'run')}: {_states(after)}" if after.runs else f"no run in {place.path}")
         way = setting.way(place)
         for run_id in apart[:_SHOWN]:
             screen.say(f"set apart: {command_line('show', run_id, way)}", "red")
         if len(apart) > _SHOWN:
             screen.say(f"… and {len(apart) - _SHOWN:,} more", "red")
+        if number is None and (after.by_state.get(RunState.SUSPENDED) or _left(after)):
+            store = ("--store", str(place.path)) if place.how == "named" else ()
+            screen.tell(f"who waits for somebody: {shlex.join(['geartrain', 'list', '--waiting', *store])}")
     if number is not None:
         return 128 + number
     if after.by_state.get(RunState.SUSPENDED) or apart or _left(after):

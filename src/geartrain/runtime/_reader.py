@@ -80,7 +80,7 @@ class RunReader(AbstractAsyncContextManager["RunReader"]):
         agent: str | None = None,
         waiting: bool = False,
     ) -> Sequence[RunSummary]:
-        """Return runs, newest first; the cursor of the next page is (`created_at`, `id`) of the last."""
+        """Return runs, newest first; see `Runtime.list`."""
         return await list_runs(self.journal, after=after, limit=limit, states=states, agent=agent, waiting=waiting)
 
     async def snapshot(self, run_id: str) -> RunSnapshot:

@@ -321,8 +321,8 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
     ) -> Sequence[RunSummary]:
         """Return runs, newest first; the cursor of the next page is (`created_at`, `id`) of the last.
 
-        *waiting* keeps those that wait for somebody: a decision, a word on a doubt, an input, a higher budget, or
-        (outside) a reply or an answer.
+        *waiting* keeps those that wait for somebody: a decision, a word on a doubt, an input, a higher budget, to be
+        resumed (paused, stuck, quarantined), or (outside) a reply or an answer.
         """
         return await list_runs(
             self._host.node.journal, after=after, limit=limit, states=states, agent=agent, waiting=waiting

@@ -86,6 +86,20 @@ def test_a_command_to_copy_has_the_options_that_it_needs() -> None:
         ({"holds": ("paused",)}, ["paused: geartrain resume r-1"]),
         ({"holds": ("quarantined",)}, ["quarantined: geartrain resume r-1", "  or end it: geartrain cancel r-1"]),
         ({"holds": ("budget",)}, ["out of budget: geartrain resume r-1 --max-turns N"]),
+        *(
+            (
+                {"holds": ("budget",), "out_of_budget": {"code": code, "kind": "budget", "message": "m"}},
+                [f"out of budget: geartrain resume r-1 {option}"],
+            )
+            for code, option in (
+                ("max_turns_exceeded", "--max-turns N"),
+                ("timeout", "--max-seconds S"),
+                ("too_many_tool_failures", "--max-tool-failures N"),
+                ("token_budget_exceeded", "--max-tokens N"),
+                ("cost_budget_exceeded", "--max-cost C"),
+                ("tool_call_budget_exceeded", "--max-tool-calls N"),
+            )
+        ),
         ({"holds": ("input",)}, ["waits for input: geartrain send r-1 TEXT"]),
         ({"state": "FINISHED"}, []),
     ],
@@ -107,6 +121,8 @@ def test_why_a_run_failed_names_code_kind_and_message() -> None:
 
     assert reasons(snapshot(error=error)) == ["timeout (budget): 300 s\\x1b"]
     assert reasons(snapshot(set_apart="row 3 is damaged")) == ["set apart: row 3 is damaged"]
+    over = {"code": "tool_call_budget_exceeded", "kind": "budget", "message": "2 of 2 tool calls used"}
+    assert reasons(snapshot(out_of_budget=over)) == ["out of budget: tool_call_budget_exceeded: 2 of 2 tool calls used"]
 
 
 @pytest.mark.parametrize("code", REASONS)

@@ -11,7 +11,7 @@ from runtime_world import Ledger, Store, an_agent, calling, names_of, results_of
 
 from geartrain.errors import EventRefused, InvalidValue
 from geartrain.limits import Limits
-from geartrain.machine import Budget
+from geartrain.machine import Budget, StuckRules
 from geartrain.models import ExternalModel, ModelRejected, answer
 from geartrain.runtime import Agent, Ask, Deny, Runtime
 from geartrain.tools import NotDone, ask_user, tool
@@ -283,17 +283,22 @@ async def test_listings_find_what_waits_for_somebody_and_nothing_else(store: Sto
     slow = an_agent([[calling("read")], answer("x")], ledger.read(50.0, timeout_seconds=60.0), name="slow")
     poor = an_agent([[calling("read")] * 2], ledger.read(), name="poor", on_budget="suspend")
     held = an_agent([[calling("write")]], ledger.write(), name="held")
+    rules = StuckRules(repeats=2, on_no_progress="suspend")
+    going_round = an_agent([[calling("read")]] * 3, ledger.read(), name="round", stuck=rules)
 
     def policy(call: Any, _run: Any) -> Any:
         return Ask() if call.tool == "write" else None or _allow()
 
-    async with store.runtime(hand, asking, done, slow, poor, held, policy=policy) as runtime:
+    async with store.runtime(hand, asking, done, slow, poor, held, going_round, policy=policy) as runtime:
         replies = await runtime.start(hand, "reply")
         answers = await runtime.start(hand, "answer")
         await answers.reply(calls=[calling("look_up", '{"key":"a"}')], by="ops")
         runs = [await runtime.start(name, "go") for name in ("asking", "done", "held")]
         broke = await runtime.start(poor, "go", budget=Budget(max_tokens=1))
         await runtime.start(slow, "go")
+        paused = await runtime.start(slow, "go")
+        await paused.pause()
+        stuck = await runtime.start(going_round, "go")
         await asyncio.sleep(1.0)
 
         found = {row.id: row.holds for row in await runtime.list(waiting=True)}
@@ -304,6 +309,8 @@ async def test_listings_find_what_waits_for_somebody_and_nothing_else(store: Sto
         runs[0].id: ("input(t1.c1)",),
         runs[2].id: ("approval(t1.c1)",),
         broke.id: ("budget",),
+        paused.id: ("paused",),
+        stuck.id: ("stuck",),
     }
 
 

@@ -13,6 +13,7 @@ from geartrain.machine import (
     AgentSpec,
     Call,
     Difference,
+    ErrorKind,
     Event,
     HoldKind,
     Refusal,
@@ -44,8 +45,8 @@ _HELD: Final[Mapping[_CallStatus, HoldKind]] = {
     _CallStatus.IN_DOUBT: HoldKind.IN_DOUBT,
     _CallStatus.AWAITING_INPUT: HoldKind.INPUT,
 }
-# What `list(waiting=True)` keeps: whatever a person or somebody outside can answer.
-_ANSWERED: Final = (HoldKind.APPROVAL, HoldKind.IN_DOUBT, HoldKind.INPUT, HoldKind.BUDGET, REPLY, ANSWER)
+# What `list(waiting=True)` keeps: whatever only a person or somebody outside can lift or bring.
+_AWAITED: Final = (*HoldKind, REPLY, ANSWER)
 
 
 class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +76,8 @@ class RunSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     `waiting` lists the calls that wait for somebody, `awaits_reply` says that the model's turn does. A run `at_rest`
     has ended or waits for nothing but somebody. `quarantine` is why it is set apart until somebody resumes or cancels
-    it, `ending` the code for which it ends as soon as what is in progress has ended.
+    it, `ending` the code for which it ends as soon as what is in progress has ended. `out_of_budget` is the limit that
+    it is held for, told as an `error` is.
     """
 
     id: str
@@ -104,6 +106,7 @@ class RunSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     continues: str = ""
     quarantine: str = ""
     ending: str = ""
+    out_of_budget: dict[str, str] | None = None
 
     @classmethod
     def of(cls, run: Run, spec: AgentSpec, set_apart: str = "") -> RunSnapshot:
@@ -138,7 +141,15 @@ class RunSnapshot(msgspec.Struct, frozen=True, kw_only=True):
             continues=run.continues,
             quarantine=next((hold.reason for hold in run.holds if hold.kind is HoldKind.QUARANTINED), ""),
             ending=ending_of(run),
+            out_of_budget=_out_of_budget(run),
         )
+
+
+def _out_of_budget(run: Run) -> dict[str, str] | None:
+    hold = next((hold for hold in run.holds if hold.kind is HoldKind.BUDGET), None)
+    if hold is None:
+        return None
+    return {"code": hold.code, "kind": str(ErrorKind.BUDGET), "message": hold.reason}
 
 
 def open_calls(run: Run) -> tuple[OpenCall, ...]:
@@ -239,7 +250,7 @@ async def list_runs(
     unknown = next((state for state in states if state not in RunState.__members__), None)
     if unknown is not None:
         raise InvalidValue("states", f"among {', '.join(RunState)}", unknown)
-    held = _ANSWERED if waiting else ()
+    held = _AWAITED if waiting else ()
     rows = await journal.list(after=after, limit=limit, states=states, agent=agent, held=held)
     return [RunSummary.of(row) for row in rows]
 
