@@ -25,6 +25,10 @@ from geartrain.machine._values import Usage, Value
 RULES_VERSION: Final = 2
 
 
+# What of a budget is counted, not measured.
+_WHOLE: Final = ("max_turns", "max_tool_failures", "max_tokens", "max_tool_calls")
+
+
 def _need_finite(name: str, value: float) -> None:
     """Refuse what JSON cannot hold: an infinity would be stored as null."""
     if not 0 < value < math.inf:
@@ -82,6 +86,8 @@ class Budget(Value, frozen=True, kw_only=True, omit_defaults=False):
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
                 raise InvalidValue(name, "more than 0 and finite, or UNLIMITED", value)
+            if name in _WHOLE and not isinstance(value, int):
+                raise InvalidValue(name, "a whole number, or UNLIMITED", value)
 
 
 class Price(Value, frozen=True, kw_only=True, omit_defaults=False):

@@ -24,6 +24,7 @@ DWELLING: Final = (
     RunState.EXECUTE_TOOL,
     RunState.COMPACT_OR_SAVE,
 )
+_UNLIMITED_TOO: Final = ("repeats", "idle_turns", "idle_tokens")
 
 
 class StuckRules(Value, frozen=True, kw_only=True, omit_defaults=False):
@@ -58,15 +59,19 @@ class StuckRules(Value, frozen=True, kw_only=True, omit_defaults=False):
     nudges: int = 2
 
     def __post_init__(self) -> None:
+        if not isinstance(self.dwell, dict):
+            raise InvalidValue("dwell", 'a dict from states to seconds, as {"EXECUTE_TOOL": 60}', self.dwell)
         for state, seconds in self.dwell.items():
             if state not in DWELLING:
                 raise InvalidValue("a state in `dwell`", f"one of {', '.join(DWELLING)}", state)
-            if not 0 < seconds < math.inf:
-                raise InvalidValue(f"dwell[{state!r}]", "more than 0 and finite", seconds)
+            if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
+                raise InvalidValue(f"dwell[{state!r}]", "seconds, more than 0 and finite", seconds)
         for name, least in (("repeats", 2), ("idle_turns", 1), ("idle_tokens", 1), ("resends", 0), ("nudges", 0)):
             value = getattr(self, name)
-            if not isinstance(value, Unlimited) and value < least:
-                raise InvalidValue(name, f"at least {least}", value)
+            if isinstance(value, Unlimited) and name in _UNLIMITED_TOO:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise InvalidValue(name, f"a whole number, at least {least}", value)
         for name, known in (("on_dwell", get_args(OnDwell)), ("on_no_progress", get_args(OnNoProgress))):
             if getattr(self, name) not in known:
                 raise InvalidValue(name, " or ".join(map(repr, known)), getattr(self, name))

@@ -37,7 +37,12 @@ class Backoff:
         for name, low, high, expected in (
             ("initial_seconds", 0.0, math.inf, "a number of seconds, 0 or more"),
             ("factor", 1.0, math.inf, "a number, 1 or more"),
-            ("max_seconds", self.initial_seconds, math.inf, "a number of seconds, not less than initial_seconds"),
+            (
+                "max_seconds",
+                self.initial_seconds,
+                math.inf,
+                f"a number of seconds, not less than initial_seconds ({self.initial_seconds})",
+            ),
             ("jitter", 0.0, 1.0, "a number from 0 to 1"),
             ("reset_seconds", 0.0, math.inf, "a number of seconds, 0 or more"),
         ):

@@ -42,6 +42,8 @@ from geartrain.supervisor._tree import Tree
 
 # How many of its own signals may wait for it; one that is restarted may find one that its predecessor has left.
 SIGNALS: Final = 4
+# Children named to whoever asks for one that there is not.
+_NAMED: Final = 10
 _RUNS = (ChildState.STARTING, ChildState.UP)
 
 
@@ -185,7 +187,8 @@ class Engine:
         """Return the child *name*; raises `ChildNotFound`."""
         child = self.children.get(name)
         if child is None:
-            raise ChildNotFound(self.path, name)
+            names = ", ".join(map(repr, list(self.children)[:_NAMED])) or "none"
+            raise ChildNotFound(self.path, name, f"those that it has are {names}")
         return child
 
     def add(self, spec: ChildSpec) -> Child:

@@ -33,14 +33,18 @@ class WrongSpec(StrEnum):
 
 @dataclass(eq=False)
 class SpecRefused(UsageError):
-    """A child or a supervisor cannot be as it was described; *why* says what is wrong. Nothing was started."""
+    """A child or a supervisor cannot be as it was described; *why* says what is wrong. Nothing was started.
 
-    name: str
+    `name` is the child's, or None where it is about the supervisor.
+    """
+
+    name: str | None
     why: WrongSpec
     found: Any
 
     def __str__(self) -> str:
-        return f"child {self.name!r}: {self.why.value}; got {self.found!r}"
+        what = f"child {self.name!r}" if self.name is not None else "supervisor"
+        return f"{what}: {self.why.value}; got {self.found!r}"
 
 
 @dataclass(eq=False)
@@ -74,13 +78,14 @@ class ChildNotStarted(ResourceError):
 
 @dataclass(eq=False)
 class ChildNotFound(UsageError):
-    """A supervisor has no child of that name that lives."""
+    """A supervisor has no child of that name that lives, or it is reached by another call; *why* says which."""
 
     supervisor: str
     child: str
+    why: str
 
     def __str__(self) -> str:
-        return f"supervisor {self.supervisor!r} has no child {self.child!r} that is up or on its way up"
+        return f"supervisor {self.supervisor!r} has no such child {self.child!r}: {self.why}"
 
 
 @dataclass(eq=False)

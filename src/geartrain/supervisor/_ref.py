@@ -65,8 +65,10 @@ class SupervisorRef:
             ChildNotFound: There is none, it is down, or it is a supervisor.
         """
         child = self._at(path)
-        if child.life is None or child.is_supervisor:
-            raise ChildNotFound(self.name, path)
+        if child.is_supervisor:
+            raise ChildNotFound(self.name, path, "it is a supervisor, which subtree() reaches")
+        if child.life is None:
+            raise ChildNotFound(self.name, path, _absent(child))
         return child.life.ref
 
     def subtree(self, path: str) -> SupervisorRef:
@@ -76,8 +78,10 @@ class SupervisorRef:
             ChildNotFound: There is none, it is down, or it is no supervisor.
         """
         child = self._at(path)
-        if child.life is None or not child.is_supervisor:
-            raise ChildNotFound(self.name, path)
+        if not child.is_supervisor:
+            raise ChildNotFound(self.name, path, "it is no supervisor, child() reaches it")
+        if child.life is None:
+            raise ChildNotFound(self.name, path, _absent(child))
         return SupervisorRef(child.life)
 
     async def start_child(self, spec: ChildSpec) -> None:
@@ -182,6 +186,13 @@ class SupervisorRef:
         first, _, rest = path.partition("/")
         child = self._engine.child(first)
         return self.subtree(first)._at(rest) if rest else child  # noqa: SLF001 - another of its own kind
+
+
+def _absent(child: Child) -> str:
+    """Return why *child* has no reference."""
+    if child.state is ChildState.WAITING:
+        return "it has not begun to start; await wait_started()"
+    return "it is down, until somebody starts it (restart_child)"
 
 
 def supervise(

@@ -18,7 +18,7 @@ from geartrain.supervisor._strategy import Restart, Strategy
 
 _NAME_LENGTH_MAX: Final = 100
 _DEPTH_MAX: Final = 16
-_ROOT: Final = "supervisor"
+_SUPERVISOR: Final = None  # where a child's name would stand
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
@@ -129,20 +129,20 @@ class Supervisor:
     def __post_init__(self) -> None:
         children = self.children
         if not isinstance(children, Sequence) or not all(isinstance(child, ChildSpec) for child in children):
-            raise SpecRefused(_ROOT, WrongSpec.CHILDREN, children)
+            raise SpecRefused(_SUPERVISOR, WrongSpec.CHILDREN, children)
         object.__setattr__(self, "children", tuple(children))
         names: set[str] = set()
         for child in children:
             if child.name in names:
                 raise SpecRefused(child.name, WrongSpec.NAME_TAKEN, child.name)
             names.add(child.name)
-        object.__setattr__(self, "strategy", _one_of(Strategy, self.strategy, WrongSpec.STRATEGY, _ROOT))
+        object.__setattr__(self, "strategy", _one_of(Strategy, self.strategy, WrongSpec.STRATEGY, _SUPERVISOR))
         if not isinstance(self.limit, RestartLimit):
-            raise SpecRefused(_ROOT, WrongSpec.LIMIT, self.limit)
+            raise SpecRefused(_SUPERVISOR, WrongSpec.LIMIT, self.limit)
         if not isinstance(self.backoff, Backoff):
-            raise SpecRefused(_ROOT, WrongSpec.BACKOFF, self.backoff)
+            raise SpecRefused(_SUPERVISOR, WrongSpec.BACKOFF, self.backoff)
         if self.depth > _DEPTH_MAX:
-            raise SpecRefused(_ROOT, WrongSpec.DEPTH, self.depth)
+            raise SpecRefused(_SUPERVISOR, WrongSpec.DEPTH, self.depth)
 
     @property
     def depth(self) -> int:
@@ -151,7 +151,7 @@ class Supervisor:
         return 1 + max(below, default=0)
 
 
-def _one_of(kind: type[Choice], value: Any, why: WrongSpec, name: str) -> Choice:
+def _one_of(kind: type[Choice], value: Any, why: WrongSpec, name: str | None) -> Choice:
     try:
         return kind(value)
     except ValueError:

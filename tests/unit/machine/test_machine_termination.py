@@ -362,6 +362,12 @@ def test_a_limit_that_is_none_is_refused_when_it_is_made(name: str, value: float
         Budget(**{name: value})
 
 
+@pytest.mark.parametrize("name", ["max_turns", "max_tool_failures", "max_tokens", "max_tool_calls"])
+def test_what_is_counted_has_a_whole_limit(name: str) -> None:
+    with pytest.raises(InvalidValue, match="a whole number"):
+        Budget(**{name: 2.5})
+
+
 @pytest.mark.parametrize("value", [0.0, math.inf, math.nan])
 def test_a_time_that_json_cannot_hold_is_refused_in_a_spec(value: float) -> None:
     with pytest.raises(InvalidValue, match="timeout_seconds"):

@@ -93,6 +93,7 @@ def test_a_wrong_supervisor_is_refused_with_its_own_reason(wrong: dict[str, Any]
         Supervisor(**wrong)
 
     assert refused.value.why is why
+    assert str(refused.value).startswith("child" if refused.value.name is not None else f"supervisor: {why.value}")
 
 
 def test_each_reason_is_given_to_some_wrong_spec() -> None:

@@ -283,12 +283,23 @@ async def test_an_added_name_must_be_new_and_a_supervisor_can_be_added_too() -> 
         assert await tree.subtree("more").child("y").ask("hello", 1) == "y hello"
         assert tree.child("more/y") is tree.subtree("more").child("y")
         assert (tree.statistics().children, tree.statistics().supervisors) == (2, 1)
-        with pytest.raises(ChildNotFound):
+        with pytest.raises(ChildNotFound, match=r"it is a supervisor, which subtree\(\) reaches"):
             tree.child("more")
-        with pytest.raises(ChildNotFound):
+        with pytest.raises(ChildNotFound, match=r"it is no supervisor, child\(\) reaches it"):
             tree.subtree("a")
-        with pytest.raises(ChildNotFound):
+        with pytest.raises(ChildNotFound, match=r"/more' has no such child 'z': those that it has are 'x', 'y'"):
             tree.child("more/z")
+
+
+async def test_who_asks_for_a_child_too_early_or_once_it_is_down_is_told_which_it_is() -> None:
+    world = World()
+    async with world.tree(world.supervisor("a"), up=False) as tree:
+        with pytest.raises(ChildNotFound, match=r"it has not begun to start; await wait_started\(\)"):
+            tree.child("a")
+        await tree.wait_started()
+        await tree.stop_child("a")
+        with pytest.raises(ChildNotFound, match="it is down, until somebody starts it"):
+            tree.child("a")
 
 
 async def test_a_restart_of_the_supervisor_forgets_children_that_were_added() -> None:
