@@ -62,7 +62,7 @@ class Agent:
     `price` is what the model's calls cost, in a unit of your own, for `Budget.max_cost`; `summariser_price` that of the
     summariser, if it is another. It counts for estimated and lost calls as well, and what the model itself says of its
     cost does not count then. Without one the cost is what the model's replies say (`Usage.cost`), and `max_cost` needs
-    a model client with an attribute `reports_cost` that is True.
+    a model client with an attribute `reports_cost` that is True; so it does of a summariser without a price.
 
     `context` are providers: functions of a `RunView`, plain or async, that tell the model something before its first
     turn, and again after a handoff: a text, `Note`s, or None for nothing. They are asked one after the other, each
@@ -173,8 +173,13 @@ class Agent:
 
     @property
     def tells_cost(self) -> bool:
-        """Whether the cost of this agent's calls is known: it has a price, or its model client says it."""
-        return self.price is not None or bool(getattr(self.model, "reports_cost", False))
+        """Whether the cost of this agent's calls is known: it has a price, or its model clients say it."""
+        if self.price is not None:
+            return True
+        models = [self.model]
+        if self.summariser is not None and self.summariser_price is None:
+            models.append(self.summariser)
+        return all(getattr(model, "reports_cost", False) for model in models)
 
     def checked_budget(self, budget: Budget) -> Budget:
         """Return *budget*, if this agent can keep it.
@@ -183,7 +188,7 @@ class Agent:
             InvalidValue: It limits the cost, and nothing tells what a call of this agent costs: it would limit nothing.
         """
         if budget.max_cost is not UNLIMITED and not self.tells_cost:
-            needed = "given together with Agent(price=Price(…)), or with a model client whose reports_cost is True"
+            needed = "given together with Agent(price=Price(…)), or with model clients whose reports_cost is True"
             raise InvalidValue(f"max_cost for agent {self.name!r}", needed, budget.max_cost)
         return budget
 

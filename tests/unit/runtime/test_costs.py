@@ -128,6 +128,30 @@ def test_a_limit_of_cost_is_taken_where_the_model_tells_its_cost(model: Any) -> 
     assert Agent("worker", model=model, budget=Budget(max_cost=1.0)).tells_cost
 
 
+@pytest.mark.parametrize(
+    ("price", "summariser_price", "summariser", "told"),
+    [
+        (None, None, Silent("short"), False),
+        (None, None, ScriptedModel(["short"]), True),
+        (None, CALL, Silent("short"), True),
+        (CALL, None, Silent("short"), True),
+    ],
+)
+def test_a_limit_of_cost_needs_what_tells_the_cost_of_a_summariser_too(
+    price: Price | None, summariser_price: Price | None, summariser: Any, told: bool
+) -> None:
+    """Else its summaries would be free, however many of them there are."""
+    agent = Agent(
+        "worker",
+        model=ScriptedModel(["done"]),
+        summariser=summariser,
+        price=price,
+        summariser_price=summariser_price,
+    )
+
+    assert agent.tells_cost is told
+
+
 async def test_a_limit_of_cost_that_could_not_be_kept_is_refused_when_a_run_starts(memory: Store) -> None:
     silent, priced = Agent("silent", model=Silent("x")), Agent("priced", model=Silent("x"), price=CALL)
 
