@@ -27,8 +27,8 @@ from geartrain.cli._outcome import (
 from geartrain.cli._screen import Screen
 from geartrain.cli._stores import Index, Place, find_run, store_to_run_in
 from geartrain.ids import RandomIds
-from geartrain.machine import AgentSpec, Budget, BudgetRaised, HoldKind, RunStarted, RunState
-from geartrain.runtime import OpenCall, RunHandle, RunReader, RunSnapshot, Runtime, open_reader
+from geartrain.machine import AgentSpec, HoldKind, RunState
+from geartrain.runtime import OpenCall, RunHandle, RunSnapshot, Runtime, open_reader
 
 _WAITS: Final[Mapping[str, str]] = {
     HoldKind.APPROVAL: "waiting for approval",
@@ -76,7 +76,6 @@ class Found:
     place: Place
     snapshot: RunSnapshot
     spec: AgentSpec | None
-    budget: Budget
 
 
 async def start(setting: Setting, request: Request) -> int:
@@ -159,16 +158,7 @@ async def find(setting: Setting, given: str) -> Found:
         setting.screen.tell(f"store {place.path}", "dim")
     async with open_reader(place.path) as reader:
         snapshot = await reader.snapshot(run_id)
-        return Found(place, snapshot, await reader.spec(snapshot.spec), await _budget(reader, run_id))
-
-
-async def _budget(reader: RunReader, run_id: str) -> Budget:
-    """Return the budget in force: the last one that was given."""
-    budget = Budget()
-    async for entry in reader.events(run_id):
-        if isinstance(entry.event, RunStarted | BudgetRaised):
-            budget = entry.event.budget
-    return budget
+        return Found(place, snapshot, await reader.spec(snapshot.spec))
 
 
 async def find_going(setting: Setting, given: str) -> Found:
@@ -261,7 +251,7 @@ async def resume(setting: Setting, given: str, budget: dict[str, int | float]) -
 
     async def act(handle: RunHandle) -> None:
         if budget:
-            await handle.raise_budget(msgspec.structs.replace(found.budget, **budget), by=setting.by)
+            await handle.raise_budget(msgspec.structs.replace(snapshot.budget, **budget), by=setting.by)
         if kinds & _RESUMABLE:
             await handle.resume(by=setting.by)
 

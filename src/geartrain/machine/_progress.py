@@ -15,6 +15,7 @@ from geartrain.limits import Unlimited
 from geartrain.machine._context import say
 from geartrain.machine._draft import Draft
 from geartrain.machine._ending import fail
+from geartrain.machine._reached import counted
 from geartrain.machine._run import Run
 from geartrain.machine._states import HoldKind, ReasonCode
 from geartrain.machine._stuck_rules import Acted, StuckRules
@@ -79,16 +80,16 @@ def _act(draft: Draft, rules: StuckRules, about: str) -> None:
     if action == "report" and told is not None and told.cause == "no_progress" and told.since == draft.run.idle_since:
         return
     if action == "nudge" and draft.run.nudges >= rules.nudges:
-        action, about = "fail", f"{about}; told so {draft.run.nudges} times"
+        action, about = "fail", f"{about}; told so {counted(draft.run.nudges, 'time')}"
     acted = Acted(cause="no_progress", action=action, about=about, since=draft.run.idle_since, time=draft.now)
-    counted = draft.run.nudges + (action == "nudge")
+    nudges = draft.run.nudges + (action == "nudge")
     used = draft.run.token_count.total_tokens
-    draft.set(acted=acted, nudges=counted, repeated=0, idle_turns=0, idle_from=used)
+    draft.set(acted=acted, nudges=nudges, repeated=0, idle_turns=0, idle_from=used)
     match action:
         case "nudge":
             text = (
                 f"[No progress] {about}. Do something else, or answer with what there is."
-                f"{' If nothing new comes, the run ends.' if counted >= rules.nudges else ''}"
+                f"{' If nothing new comes, the run ends.' if nudges >= rules.nudges else ''}"
             )
             say(draft, Message(role="user", text=text, turn=draft.run.turn_count, note=True))
         case "fail":

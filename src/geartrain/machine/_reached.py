@@ -115,14 +115,15 @@ def with_use(draft: Draft, text: str) -> str:
     at_work = "".join(f", {what}" for what in _at_work(draft))
     cost = f", cost {run.token_count.cost:.4f}" if run.token_count.cost else ""
     used = (
-        f"{_counted(run.turn_count, 'turn')}, {run.active_seconds:.1f} s active, "
-        f"{_counted(run.token_count.total_tokens, 'token')}, {_counted(run.tool_calls, 'tool call')}, "
+        f"{counted(run.turn_count, 'turn')}, {run.active_seconds:.1f} s active, "
+        f"{counted(run.token_count.total_tokens, 'token')}, {counted(run.tool_calls, 'tool call')}, "
         f"{run.tool_failures} failed{cost}"
     )
     return f"{text}; in {run.state}, turn {run.turn_count}{at_work}; used: {used}"
 
 
-def _counted(number: int, one: str) -> str:
+def counted(number: int, one: str) -> str:
+    """Return a number with its word: 1 turn, 2 turns."""
     return f"{number} {one}" if number == 1 else f"{number} {one}s"
 
 

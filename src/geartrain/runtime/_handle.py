@@ -25,6 +25,7 @@ from geartrain.machine import (
 from geartrain.runtime._edge import checked_input, clean_text
 from geartrain.runtime._hub import Watch
 from geartrain.runtime._reading._runs import JournalEntry, RunSnapshot
+from geartrain.runtime._starting import checked_budget
 
 
 class Access(Protocol):
@@ -247,8 +248,14 @@ class RunHandle:
         return await self._act(RunResumed, by, event_id)
 
     async def raise_budget(self, budget: Budget, *, by: str = "", event_id: str | None = None) -> int:
-        """Put *budget* in the place of the run's own; a run held for its budget goes on."""
-        return await self._act(BudgetRaised, by, event_id, budget=budget)
+        """Put *budget* in the place of the run's own; a run held for its budget goes on.
+
+        Every limit of the old one is gone: to change some, have `msgspec.structs.replace` change `snapshot().budget`.
+
+        Raises:
+            InvalidValue: It is no budget, or limits a cost that nothing tells.
+        """
+        return await self._act(BudgetRaised, by, event_id, budget=checked_budget(budget))
 
     async def cancel(self, reason: str = "", *, by: str = "", event_id: str | None = None) -> int:
         """Cancel the run: nothing starts any more, what is in progress has the grace."""

@@ -40,7 +40,7 @@ def started_event(
         InvalidValue: Something given cannot be stored.
     """
     if budget is not None:
-        budget = registered.agent.checked_budget(_checked_budget(budget))
+        budget = registered.agent.checked_budget(checked_budget(budget))
     request: dict[str, Any] = {
         "agent": registered.agent.name,
         "input": checked_input(text, limits),
@@ -91,7 +91,8 @@ def own_run_id(run_id: str | None, idempotency_key: str | None) -> str | None:
     return derived_run_id("start", idempotency_key)
 
 
-def _checked_budget(budget: Any) -> Budget:
+def checked_budget(budget: Any) -> Budget:
+    """Return *budget*, if it is one that can be stored; raises `InvalidValue`."""
     if not isinstance(budget, Budget):
         raise InvalidValue("budget", "a Budget", budget)
     return checked_as("budget", budget, Budget)

@@ -374,6 +374,16 @@ def test_the_same_turn_so_many_times_in_a_row_is_no_progress(action: str, state:
     assert run.code == ("no_progress" if action == "fail" else "")
 
 
+@pytest.mark.parametrize(("nudges", "told"), [(0, "told so 0 times"), (1, "told so 1 time")])
+def test_the_error_counts_how_often_the_model_was_told(nudges: int, told: str) -> None:
+    run = looping("nudge", nudges=nudges)
+    while not run.code:
+        turn(run)
+
+    assert run.run.error is not None
+    assert run.run.error.message.endswith(told)
+
+
 def test_a_model_that_goes_on_repeating_itself_is_told_so_and_fails_in_the_end() -> None:
     run = looping("nudge", nudges=2)
     for _ in range(8):

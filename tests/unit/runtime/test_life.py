@@ -254,6 +254,7 @@ async def test_a_budget_that_suspends_is_raised_and_the_run_goes_on(store: Store
     async with store.runtime(agent) as runtime:
         run = await runtime.get(run.id)
         await run.raise_budget(Budget(max_turns=9), by="me")
+        assert (await run.snapshot()).budget == Budget(max_turns=9)
         assert (await run.wait_ended()).answer == "done"
         assert set(ledger.done.values()) == {1}
 

@@ -15,7 +15,6 @@ from geartrain.actors import Cell
 from geartrain.clock import LoopClock
 from geartrain.errors import GeartrainError, InvalidValue, RunExists, RuntimeClosed
 from geartrain.limits import Limits
-from geartrain.machine import Budget
 from geartrain.models import Delay
 from geartrain.persistence import OwnershipLost, StoreBusy, StoreUnusable
 from geartrain.runtime import Agent, Ask, LiveExecutor, Runtime
@@ -380,7 +379,6 @@ async def test_an_open_that_is_cancelled_leaves_nothing_behind(store: Store) -> 
     "options",
     [
         {"instructions": 5},
-        {"budget": Budget(max_turns=1.5)},  # type: ignore[arg-type]
         {"on_denied": "shrug"},
         {"on_budget": 5},
         {"max_output_tokens": 1.5},

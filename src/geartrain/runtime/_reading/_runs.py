@@ -11,6 +11,7 @@ from geartrain.errors import FormatUnknown, InvalidValue, RunNotFound
 from geartrain.machine import (
     ENDED,
     AgentSpec,
+    Budget,
     Call,
     Difference,
     ErrorKind,
@@ -77,7 +78,7 @@ class RunSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     `waiting` lists the calls that wait for somebody, `awaits_reply` says that the model's turn does. A run `at_rest`
     has ended or waits for nothing but somebody. `quarantine` is why it is set apart until somebody resumes or cancels
     it, `ending` the code for which it ends as soon as what is in progress has ended. `out_of_budget` is the limit that
-    it is held for, told as an `error` is.
+    it is held for, told as an `error` is; `budget` are the limits in force.
     """
 
     id: str
@@ -107,6 +108,7 @@ class RunSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     quarantine: str = ""
     ending: str = ""
     out_of_budget: dict[str, str] | None = None
+    budget: Budget = Budget()
 
     @classmethod
     def of(cls, run: Run, spec: AgentSpec, set_apart: str = "") -> RunSnapshot:
@@ -142,6 +144,7 @@ class RunSnapshot(msgspec.Struct, frozen=True, kw_only=True):
             quarantine=next((hold.reason for hold in run.holds if hold.kind is HoldKind.QUARANTINED), ""),
             ending=ending_of(run),
             out_of_budget=_out_of_budget(run),
+            budget=run.budget,
         )
 
 
