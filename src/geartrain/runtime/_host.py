@@ -209,6 +209,7 @@ class Host:
         node.on_crash, node.on_stumbled = supervisor.crashed, supervisor.stumbled
         node.circuit.probe = residents.probe
         node.suspects.on_turn = residents.take_turn
+        node.suspects.on_free = residents.begin_deferred
         try:
             async with anyio.create_task_group() as services:
                 node.spawn = partial(_spawn, services)

@@ -153,7 +153,7 @@ class Node:
     # Runs that this process has given up on though their journals are as they should be, and why.
     apart: dict[str, RunSetApart] = field(default_factory=dict)
     circuit: StoreCircuit = field(init=False)
-    suspects: Suspects = field(default_factory=Suspects)
+    suspects: Suspects = field(init=False)
     # What the supervisor of the runs does about an actor that crashed with a batch, or after a step was stored.
     on_crash: Callable[[Any, BaseException, Any], None] = field(init=False)
     on_stumbled: Callable[[Any, BaseException], None] = field(init=False)
@@ -167,6 +167,7 @@ class Node:
 
     def __post_init__(self) -> None:
         self.circuit = StoreCircuit(self.clock)
+        self.suspects = Suspects(self.limits)
 
     def tell_waiters(self, run: Run, spec: AgentSpec) -> None:
         """Let those go on that wait for what *run* has now reached."""

@@ -57,6 +57,7 @@ class Residents:
     def begin_recovery(self) -> None:
         """Take note that all runs that were left in the middle are going to be taken over."""
         self._recovering = True
+        self._node.suspects.look(True)
 
     def new(self, run_id: str) -> RunAtWork:
         """Return the actor of a run that is about to start, or of the one that has this id already."""
@@ -200,6 +201,16 @@ class Residents:
         if not self._node.closing:
             self._node.spawn(self._go_on_alone, run_id)
 
+    def begin_deferred(self) -> None:
+        """Let calls begin that were deferred while somebody else had to be alone."""
+        asyncio.get_running_loop().call_soon(self._reconcile_all)
+
+    def _reconcile_all(self) -> None:
+        node = self._node
+        for actor in list(node.actors.values()):
+            if actor.run.calls and not node.closing:
+                node.effects.reconcile(actor)
+
     async def _go_on_alone(self, run_id: str) -> None:
         node, delay = self._node, 0.1
         while not node.closing:
@@ -287,6 +298,7 @@ class Residents:
                 continue
             if not page:
                 self._recovering = False
+                self._node.suspects.look(False)
                 self._node.left.set()
                 return
 

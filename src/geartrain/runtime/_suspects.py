@@ -7,10 +7,14 @@ Rule 2: at first only calls of tools that run inside this process are suspect; w
 providers, policies) runs inside it as well, and is suspect if the deaths go on.
 Rule 3: who waits for its turn stays in the store. What is brought to it meanwhile is stored, and starts nothing. The
 wait is no active time, and nothing is overdue in it: the run has nothing in progress.
+Rule 4: before the death that would set it apart, alone is alone: for `HOLD_SECONDS` no call of another run begins that
+runs inside this process. Else whoever is slow would be blamed for what a newer one does beside it. While runs are taken
+over nobody knows yet who will be alone, so of those who were in the middle no such call begins until that is over.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -37,6 +41,8 @@ from geartrain.persistence import Claim, LoadedRun
 from geartrain.runtime._agent import RegisteredAgent
 from geartrain.runtime._entry import EPOCH
 
+# Not for as long as the call may take: what kills does so soon, and others have budgets and deadlines.
+HOLD_SECONDS: Final = 10.0
 SHUTDOWN: Final = "shutdown"
 CRASH: Final = "crash"
 READ_AGAIN: Final = "read again"
@@ -81,8 +87,13 @@ def _convicted(run: Run, reason: str, limits: Limits) -> bool:
 def _runs_in_process(call: Call, registered: RegisteredAgent | None) -> bool:
     if call.status not in IN_PROGRESS or call.sub_agent or awaits_answer(call) or registered is None:
         return False
-    tool = registered.agent.tools.get(call.tool)
-    return tool is not None and tool.isolation != "process"
+    return is_inside(call.tool, registered)
+
+
+def is_inside(tool: str, registered: RegisteredAgent) -> bool:
+    """Whether a tool runs inside this process, and so may end it."""
+    found = registered.agent.tools.get(tool)
+    return found is not None and found.isolation != "process"
 
 
 def verdict(run: Run, spec: AgentSpec, limits: Limits) -> RunQuarantined | None:
@@ -110,14 +121,20 @@ def interrupted(run: Run, event: Event, spec: AgentSpec) -> RunRecovered | None:
 
 
 class Suspects:
-    """Whose turn it is to go on alone, and who waits for one."""
+    """Whose turn it is to go on alone, who waits for one, and whose calls are held back meanwhile."""
 
-    __slots__ = ("_waiting", "alone", "on_turn")
+    __slots__ = ("_crashes_alone", "_holding", "_last", "_looking", "_timer", "_waiting", "alone", "on_free", "on_turn")
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits) -> None:
         self.alone: str | None = None
         # Told the id of the run whose turn has come.
         self.on_turn: Callable[[str], None] = lambda _run_id: None
+        # Called when calls that were held back may begin.
+        self.on_free: Callable[[], None] = lambda: None
+        self._crashes_alone = limits.crashes_alone
+        # Whether one more death sets apart who is alone; whether runs are being taken over; whether a call is held.
+        self._last = self._looking = self._holding = False
+        self._timer: asyncio.TimerHandle | None = None
         # In the order in which they came, with when each wants to be woken all the same: it has a deadline, say.
         self._waiting: dict[str, float] = {}
 
@@ -166,6 +183,9 @@ class Suspects:
         if run.id == self.alone:
             if not run.unclean or rests(run, spec):
                 self.gone(run.id)
+            elif self._timer is None and run.alone and run.crashes_alone >= self._crashes_alone - 1:
+                self._last = True
+                self._timer = asyncio.get_running_loop().call_later(HOLD_SECONDS, self._hold_no_longer)
         elif run.id in self._waiting and rests(run, spec):
             del self._waiting[run.id]
 
@@ -173,9 +193,42 @@ class Suspects:
         """Note that a run is no longer in memory, or no longer suspect: the next one's turn has come."""
         if run_id == self.alone:
             self.alone = None
+            self._end_hold()
             self.go_on()
+            self._free()
+
+    def look(self, looking: bool) -> None:
+        """Note that runs are being taken over from now on, or are no longer."""
+        self._looking = looking
+        if not looking:
+            self._free()
+
+    def defers_call_of(self, run: Run) -> bool:
+        """Whether a call of *run* that would run inside this process must not begin yet; `on_free` is called then."""
+        if run.id == self.alone:
+            return False
+        held = self._last or (self._looking and bool(run.unclean))
+        self._holding |= held
+        return held
 
     def close(self) -> None:
         """Let nobody have a turn any more."""
         self._waiting.clear()
         self.alone = None
+        self._end_hold()
+        self._looking = self._holding = False
+
+    def _end_hold(self) -> None:
+        self._last = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _hold_no_longer(self) -> None:
+        self._last = False
+        self._free()
+
+    def _free(self) -> None:
+        if self._holding:
+            self._holding = False
+            self.on_free()

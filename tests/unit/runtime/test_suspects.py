@@ -11,6 +11,7 @@ from runtime_world import Ledger, Store, an_agent, calling, journal_of, names_of
 from geartrain.machine import Budget, RunQuarantined, RunRecovered
 from geartrain.models import Delay
 from geartrain.runtime import Agent, Runtime
+from geartrain.runtime._suspects import HOLD_SECONDS
 from geartrain.tools import Tool, ToolContext, tool
 
 Isolation = Literal["task", "thread", "process"]
@@ -45,6 +46,21 @@ class World:
         async with self.store.runtime(*agents, **options):
             await self._dies(seconds)
         return self.begun[before:]
+
+    async def dies_when_a_killer_begins(self, *agents: Agent, newcomer: str) -> tuple[dict[str, Any], bool]:
+        """Open the store, start one more run, die if a killer begins; return how all stand, and whether it died."""
+        before = len(self.begun)
+        async with self.store.runtime(*agents) as runtime:
+            if newcomer:
+                await runtime.start("late", "go", run_id=newcomer)
+            for _ in range(300):
+                await asyncio.sleep(0.1)
+                if len(self.begun) > before:
+                    break
+            rows = await runtime.list()
+            stand = {row.id: (row.state, row.holds) for row in rows}
+            await self._dies(0.0)
+        return stand, len(self.begun) > before
 
     async def _dies(self, seconds: float = 0.2) -> None:
         await asyncio.sleep(seconds)
@@ -124,6 +140,42 @@ async def test_all_who_are_not_suspect_go_on_as_ever(world: World, ledger: Ledge
 
         assert (await run.wait_ended()).answer == "done"
         assert runtime._host.node.suspects.alone == "bad"
+
+
+async def test_who_is_slow_is_not_blamed_for_what_newer_runs_do_beside_it(world: World, ledger: Ledger) -> None:
+    """Each newcomer kills the process once before it is suspect itself, while the slow one is alone."""
+    slow = an_agent([[calling("read")], "done"], ledger.read(5.0), name="slow")
+    late = an_agent([Delay(0.1, [calling("kill")]), "done"], world.killer(), name="late")
+    agents = (killing(world), slow, late)
+    await world.begins(*agents, a="slow", b="worker")
+    for number in range(24):
+        newcomer = f"late-{number}" if number < 4 else ""
+        snapshots, died = await world.dies_when_a_killer_begins(*agents, newcomer=newcomer)
+        if not died:
+            break
+
+    assert snapshots == {
+        "a": ("FINISHED", ()),
+        "b": ("SUSPENDED", ("quarantined",)),
+        **{f"late-{number}": ("SUSPENDED", ("quarantined",)) for number in range(4)},
+    }
+
+
+async def test_who_is_alone_for_long_lets_others_go_on(world: World, ledger: Ledger) -> None:
+    """So nobody's budget is used up by waiting."""
+    good = an_agent([[calling("read")], "done"], ledger.read(0.05), name="good")
+    agents = (killing(world), good)
+    await world.begins(*agents, bad="worker")
+    await world.lives_and_dies(*agents)
+    await world.lives_and_dies(*agents)
+    async with world.store.runtime(*agents) as runtime:
+        run = await runtime.start("good", "go")
+        await asyncio.sleep(HOLD_SECONDS - 1.0)
+        assert (await run.snapshot()).state == "EXECUTE_TOOL"
+        assert not ledger.done
+
+        await asyncio.sleep(2.0)
+        assert (await run.snapshot()).answer == "done"
 
 
 @pytest.mark.parametrize("isolation", ["task", "process"])

@@ -22,6 +22,7 @@ from geartrain.machine import (
     CompactContext,
     EvaluatePermissions,
     PrepareContext,
+    Run,
     RunCall,
     RunQuarantined,
     is_outside,
@@ -37,6 +38,7 @@ from geartrain.runtime._effects._handoff import HandoffEffect
 from geartrain.runtime._effects._model import ModelEffect, PolicyEffect
 from geartrain.runtime._effects._tool import ToolEffect
 from geartrain.runtime._node import Node, RunAtWork
+from geartrain.runtime._suspects import is_inside
 from geartrain.runtime._tasks import NUDGE_SECONDS
 
 # Told to people by trace, hooks and waiters; nothing runs for them.
@@ -93,8 +95,15 @@ class Effects:
                 continue
             if is_outside(command, actor.specs[run.spec]):  # the run waits for an event, and its alarm for the end
                 continue
+            if self._is_deferred(run, command):  # it begins when `Suspects.on_free` says so
+                continue
             self._begin(actor, command)
             mine = self._by_run.get(run.id)
+
+    def _is_deferred(self, run: Run, command: Command) -> bool:
+        registered = self.node.agents.get(run.agent)
+        inside = isinstance(command, RunCall) and registered is not None and is_inside(command.tool, registered)
+        return inside and self.node.suspects.defers_call_of(run)
 
     def vouches(self, actor: RunAtWork) -> bool:
         """Whether what a run's overdue answers are awaited from is known to be in order.
@@ -105,6 +114,8 @@ class Effects:
         run, spec, now = actor.run, actor.specs[actor.run.spec], self.node.clock.now()
         limit = math.inf if spec.stuck is None else spec.stuck.dwell.get(run.state, math.inf)
         mine = self._by_run.get(run.id, {})
+        if any(self._is_deferred(run, command) for command in outstanding(run)):
+            return True
         keys = overdue_keys(run, spec, now)
         return bool(keys) and all(
             key in actor.arriving or (key in mine and mine[key].is_within(limit, now)) for key in keys
