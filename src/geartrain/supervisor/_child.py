@@ -110,8 +110,8 @@ class Child:
 
     def member(self) -> Member:
         """Return it as a plan sees it."""
-        stopping_to_return = self.state is ChildState.STOPPING and self.comes_back
-        up = self.state in (ChildState.WAITING, ChildState.STARTING, ChildState.UP) or stopping_to_return
+        ending = self.must_stop or self.state is ChildState.STOPPING
+        up = self.state is not ChildState.DOWN and (self.comes_back or not ending)
         return Member(self.name, self.restart, up)
 
     def shutdown_seconds(self, default: float) -> float:
