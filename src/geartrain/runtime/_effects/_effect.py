@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import Context, ContextVar
 from functools import partial
@@ -190,9 +191,11 @@ class Effect:
             actor.arriving.add(self.key)
 
     def finished(self, *, reconcile: bool = True) -> None:
-        """Leave the registry; if it was stopped, look again whether the run wants it after all."""
+        """Leave the registry; if it was stopped, look again whether the run wants it after all, or may leave memory."""
         self.effects.remove(self)
         if reconcile and self.unwanted and not self.quiet:
             actor = self.node.actors.get(self.run_id)
             if actor is not None and not self.node.closing:
                 self.effects.reconcile(actor)
+                # Soon, not now: this may be within the reconciling that stopped it.
+                asyncio.get_running_loop().call_soon(actor.rest_if_idle, context=Context())
