@@ -48,7 +48,8 @@ def _turns(messages: tuple[Message, ...]) -> Iterator[_Turn]:
     results: list[tuple[str, str]] = []
     for message in takewhile(_unsaid, reversed(messages)):
         if message.role == "tool":
-            results.append((message.status, message.text))
+            # The text of one that was trimmed names its call.
+            results.append((message.status, message.artifact or message.text))
         elif message.calls:
             yield tuple((call.tool, call.arguments) for call in message.calls), tuple(results)
             results.clear()

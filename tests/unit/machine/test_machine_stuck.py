@@ -7,12 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from machine_bench import Bench, writing
+from machine_bench import TOOLS, Bench, writing
 
 from geartrain.errors import InvalidValue
 from geartrain.limits import UNLIMITED
 from geartrain.machine import (
     EXTERNAL,
+    READ_ARTIFACT,
+    Artifact,
     Budget,
     CancelRequested,
     ContextRules,
@@ -24,6 +26,7 @@ from geartrain.machine import (
     StuckRules,
     SubAgentSpec,
     TimerFired,
+    ToolSpec,
     alarms,
     decode_spec,
     encode_spec,
@@ -428,6 +431,19 @@ def test_a_turn_that_differs_in_anything_is_new(different: str) -> None:
 
     assert run.run.state == "MODEL_THINKING"
     assert run.run.repeated <= 1
+
+
+@pytest.mark.parametrize(("digests", "code"), [("d1 d1 d1", "no_progress"), ("d1 d1 d2", "")])
+def test_results_that_are_too_large_to_be_seen_whole_are_compared_whole(digests: str, code: str) -> None:
+    """What the model sees of one names its call, and so is never the same twice."""
+    tools = (*TOOLS, ToolSpec(name=READ_ARTIFACT, read_only=True))
+    rules = StuckRules(repeats=3, on_no_progress="fail")
+    run = Bench(budget=Budget(max_turns=100, max_seconds=UNLIMITED), stuck=rules, tools=tools).starts()
+    for number, digest in enumerate(digests.split(), start=1):
+        run.replies("", "look").verdicts("allow")
+        run.finishes(f"t{number}.c1", "the beginning", artifact=Artifact(digest=digest, size=10**6))
+
+    assert run.code == code
 
 
 def test_what_is_only_reported_about_no_progress_is_reported_once_until_something_new_comes() -> None:
