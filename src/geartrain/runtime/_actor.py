@@ -60,10 +60,11 @@ from geartrain.runtime._judging import PendingVerdicts, ask_policy
 from geartrain.runtime._log import log, log_stuck
 from geartrain.runtime._node import FoundSpecs, Node
 from geartrain.runtime._suspects import interrupted, verdict
+from geartrain.supervisor import Backoff
 
 # Outside events remembered by a loaded run, so that a delivery repeated at once is known without asking the store.
 _RECENT: Final = 256
-_RETRY_SECONDS_MAX: Final = 5.0
+_RETRY: Final = Backoff(initial_seconds=0.1, factor=2.0, max_seconds=5.0, jitter=0.0)
 # So often the store may raise what nobody has thought of before it counts against the run, if it writes for others.
 _RAISES: Final = 3
 
@@ -166,8 +167,7 @@ class RunActor:
         if delivery.inbox is not None:
             self._consumed = (*self._consumed, delivery.inbox)
         digest = event_digest(event) if delivery.outside else ""
-        if run.seq and (self.node.circuit.has_failed or self.node.suspects.waits(run.id)):
-            event = self._dated(event, run)
+        event = self._dated(event, run)
         if digest and (known := self._recent.get(event.id)) is not None:
             if known[0] == digest:
                 taken.append((delivery, known[1]))
@@ -188,11 +188,11 @@ class RunActor:
 
     def _dated(self, event: Event, run: Run) -> Event:
         """Return *event* with the time since the one before in which nothing could go on."""
-        now = max(event.time, run.updated_at)
-        if self.node.suspects.waits(run.id):
-            idle = now - run.updated_at
-        else:
-            idle = self.node.circuit.idle_seconds(run.updated_at, now)
+        node, now = self.node, max(event.time, run.updated_at)
+        waits = node.suspects.waits(run.id)
+        if not run.seq or not (waits or node.circuit.has_failed):
+            return event
+        idle = now - run.updated_at if waits else node.circuit.idle_seconds(run.updated_at, now)
         return msgspec.structs.replace(event, idle_seconds=idle) if idle else event
 
     def _remember(self, event_id: str, digest: str, seq: int) -> None:
@@ -214,6 +214,7 @@ class RunActor:
     def _follow(self, result: Step, moves: list[Moved]) -> Run:
         """Take the steps that follow at once: verdicts of a synchronous policy, and what must not go on."""
         while (event := self._next_inline(result, moves[-1].event)) is not None:
+            event = self._dated(event, result.run)
             following = step(result.run, event, self.specs)
             if isinstance(following, Refusal):
                 raise InternalError(f"run {result.run.id!r}: {following.event} was refused: {following.reason}")
@@ -360,14 +361,19 @@ class RunActor:
         self._tail_bytes = revived.tail_bytes
         self._recent.clear()
         self._consumed = ()
+        self._drop_pending()
+
+    def unstored(self, batch: Iterable[Delivery]) -> None:
+        """Forget what was noted of a batch as of one that is stored: it is not, or not by this."""
+        for delivery in batch:
+            self._recent.pop(delivery.event.id, None)
+        self._drop_pending()  # asked for a step that is not stored: the next one may ask about other calls
 
     # Failure
 
     def failed(self, error: BaseException, batch: Sequence[Delivery]) -> None:
         """Deal with a batch that could not be stepped through or appended; called by the cell, which then waits."""
-        for delivery in batch:
-            self._recent.pop(delivery.event.id, None)
-        self._drop_pending()  # asked for a step that is not stored: the next one may ask about other calls
+        self.unstored(batch)
         if self.cell.state is CellState.STOPPED or isinstance(error, StoreClosed):
             for delivery in batch:
                 delivery.fail(RuntimeClosed(f"storing an event of run {self.run.id!r}"))
@@ -410,11 +416,20 @@ class RunActor:
             delivery.fail(EventConflict(self.run.id, error.event_id))
 
     def _kept(self, batch: Sequence[Delivery], error: Exception) -> list[Delivery]:
-        """Fail what came from outside; keep what effects brought, which nobody else has."""
+        """Fail what came from outside; keep what effects brought, which nobody else has, and of alarms one each.
+
+        However long the store fails, the timer brings what is due again and again.
+        """
+        kept: list[Delivery] = []
+        rung: set[str] = set()
         for delivery in batch:
+            event = delivery.event
             if delivery.outside:
                 delivery.fail(error)
-        return [delivery for delivery in batch if not delivery.outside]
+            elif event.source != "timer" or event.id not in rung:
+                rung.add(event.id)
+                kept.append(delivery)
+        return kept
 
     def go_on_with(self, deliveries: Sequence[Delivery]) -> None:
         """Go on after a failure, with what was in hand and all that has come meanwhile."""
@@ -434,7 +449,7 @@ class RunActor:
 
     def _try_later(self, deliveries: Sequence[Delivery]) -> None:
         self._retries += 1
-        delay = min(0.05 * 2**self._retries, _RETRY_SECONDS_MAX) if deliveries else 0.0
+        delay = _RETRY.wait_seconds(self._retries, 0.0) if deliveries else 0.0
         asyncio.get_running_loop().call_later(delay, self.go_on_with, deliveries)
 
     def leave(self, batch: Iterable[Delivery], error: GeartrainError) -> None:

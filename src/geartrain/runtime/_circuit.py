@@ -19,9 +19,11 @@ from geartrain.clock import Clock
 from geartrain.errors import GeartrainError
 from geartrain.persistence import StoreFailed
 from geartrain.runtime._log import log
+from geartrain.supervisor import Backoff
 from geartrain.tools import error_text
 
 PROBE_SECONDS_MAX: Final = 5.0
+_PROBES: Final = Backoff(initial_seconds=0.2, factor=2.0, max_seconds=PROBE_SECONDS_MAX, jitter=0.0)
 # Outages whose time is still told from active time.
 _OUTAGES_KEPT: Final = 16
 # In place of a path, where it is not the store that says that it failed.
@@ -101,7 +103,7 @@ class StoreCircuit:
 
     def _try_again(self) -> None:
         self._probes += 1
-        delay = min(0.1 * 2**self._probes, PROBE_SECONDS_MAX)
+        delay = _PROBES.wait_seconds(self._probes, 0.0)
         self._timer = asyncio.get_running_loop().call_later(delay, self._probe, context=Context())
 
     def _probe(self) -> None:

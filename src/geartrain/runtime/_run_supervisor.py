@@ -160,11 +160,10 @@ class RunSupervisor:
     ) -> None:
         """Journal one more restart, and wait; or, past the limit, set the culprit aside and the run apart."""
         event = self._judged(actor.run, report, culprit)
+        await self._stored(actor, Delivery(event, outside=False))
         if isinstance(event, ActorRestarted):
-            await self._stored(actor, Delivery(event, outside=False))
             await asyncio.sleep(max(0.0, (event.resume_at or 0.0) - self._node.clock.now()))
             return
-        await self._stored(actor, Delivery(event, outside=False))
         if culprit is not None:
             pending.remove(culprit)
             what = type(culprit.event).__name__
@@ -215,8 +214,10 @@ class RunSupervisor:
                 if under_way is not None:
                     await under_way
             except DuplicateEvent as error:
+                actor.unstored([delivery])
                 actor.tell_duplicate(delivery, error)
             except StoreFailed as error:
+                actor.unstored([delivery])
                 if is_raised(error) and delivery is on_trial:
                     raise
                 self._node.circuit.fails(error)

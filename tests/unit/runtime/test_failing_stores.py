@@ -321,6 +321,47 @@ async def test_nothing_starts_while_the_store_cannot_write_and_all_goes_on_by_it
         assert set(ledger.done.values()) == {1}
 
 
+@pytest.mark.parametrize("at", [0.5, 1.5], ids=["while a model thinks", "while a tool works"])
+async def test_an_outage_of_hours_is_outlasted_like_one_of_seconds(
+    memory: Store, ledger: Ledger, gated: Gated, at: float
+) -> None:
+    """Waits that double leave all floats behind after a thousand tries, and alarms ring again and again."""
+    agent = an_agent([Delay(1, [calling("write")]), Delay(1, "done")], ledger.write(2.0))
+    async with memory.runtime(agent, target=gated) as runtime:
+        run = await runtime.start("worker", "go")
+        await asyncio.sleep(at)
+        gated.error = FULL
+        await asyncio.sleep(2 * 3600)
+        gated.error = None
+        went_on_at = asyncio.get_running_loop().time()
+
+        rest = await run.wait_at_rest()
+
+        assert rest.answer == "done"
+        assert rest.active_seconds < 10
+        assert asyncio.get_running_loop().time() - went_on_at < 15
+        assert list(ledger.begun.values()) == [1]
+        assert (await runtime.replay(run.id)).difference is None
+
+
+async def test_a_verdict_that_follows_at_once_is_charged_no_time_in_which_the_store_could_not_write(
+    memory: Store, ledger: Ledger, gated: Gated
+) -> None:
+    """The reply came while the store failed, and the policy is asked again each time that is tried to be stored."""
+    agent = an_agent([Delay(1, [calling("read")]), "done"], ledger.read())
+    async with memory.runtime(agent, target=gated) as runtime:
+        run = await runtime.start("worker", "go")
+        await asyncio.sleep(0.5)
+        gated.error = FULL
+        await asyncio.sleep(600)
+        gated.error = None
+
+        rest = await run.wait_at_rest()
+
+        assert rest.answer == "done"
+        assert rest.active_seconds < 10
+
+
 async def test_an_effect_that_waits_for_the_store_is_let_go_at_closing(
     memory: Store, ledger: Ledger, gated: Gated
 ) -> None:

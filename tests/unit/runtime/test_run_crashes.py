@@ -16,6 +16,7 @@ from geartrain.errors import InternalError, InvalidValue, RunSetApart
 from geartrain.limits import Limits
 from geartrain.machine import ActorRestarted, Run, RunQuarantined
 from geartrain.models import Delay
+from geartrain.persistence import StoreFailed
 from geartrain.runtime import LiveExecutor
 from geartrain.runtime._effects._executor import CallOutcome
 from geartrain.runtime._run_supervisor import ASIDE_CHARACTERS, BACKOFF, wait_before_restart
@@ -355,6 +356,36 @@ async def test_closing_while_an_actor_waits_to_be_restarted_tells_its_senders(me
         await asyncio.sleep(0.05)
     with pytest.raises(Exception, match=r"closed|could not be handled"):
         await sent
+
+
+class Unlucky(Gated):
+    """A store that meets a fault of ours at the first append of an input, and cannot write at the second."""
+
+    def __init__(self, journal: Any) -> None:
+        super().__init__(journal)
+        self.errors: list[Exception] = [
+            InvalidValue("entry", "of values that can be stored", 0),
+            StoreFailed("runs.db", "append", "disk full"),
+        ]
+
+    def append(self, entry: Any) -> Any:
+        if self.errors and any(event.type == "InputReceived" for event in entry.events):
+            raise self.errors.pop(0)
+        return super().append(entry)
+
+
+async def test_what_the_store_could_not_write_while_an_actor_restarted_is_stored_when_it_is_sent_again(
+    memory: Store,
+) -> None:
+    async with memory.runtime(an_agent([Delay(30, "done"), "done"]), target=Unlucky(memory.journal)) as runtime:
+        run = await runtime.start("worker", "go")
+        with pytest.raises(StoreFailed):
+            await run.send("hear this", event_id="mine")
+        assert "InputReceived" not in await names_of(run, runtime)
+
+        await run.send("hear this", event_id="mine")
+
+        assert (await names_of(run, runtime)).count("InputReceived") == 1
 
 
 async def test_what_fails_after_a_step_was_stored_keeps_nobody_waiting(memory: Store, ledger: Ledger) -> None:
