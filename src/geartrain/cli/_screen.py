@@ -46,6 +46,11 @@ class Screen:
         """Whether standard output is a terminal."""
         return _is_terminal(sys.stdout)
 
+    @property
+    def moving(self) -> bool:
+        """Whether how far something has come is shown at all."""
+        return not self.quiet and _is_terminal(sys.stderr)
+
     def say(self, text: str, style: str = "") -> None:
         """Write a line to standard error, coloured if that is a terminal."""
         self._say(safe(text), style)
@@ -81,9 +86,13 @@ class Screen:
 
     def progress(self, text: str) -> None:
         """Show how far something long has come, in one line that the next call replaces; on a terminal only."""
-        if not self.quiet and _is_terminal(sys.stderr):
+        if not self.moving:
+            return
+        try:
             sys.stderr.write(f"\r\x1b[K{safe(text)}")
             sys.stderr.flush()
+        except OSError:  # as with all that is told: what is done goes on
+            self.quiet = True
 
     def _say(self, text: str, style: str) -> None:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import anyio
@@ -15,13 +16,16 @@ from geartrain.cli._outcome import FAILED, SUSPENDED, command_line
 from geartrain.cli._screen import Screen
 from geartrain.cli._stores import Place, store_to_read
 from geartrain.cli._text import counted
+from geartrain.errors import GeartrainError, RuntimeClosed
 from geartrain.limits import Limits
-from geartrain.machine import HoldKind, RunState
+from geartrain.machine import ENDED, HoldKind, RunState
 from geartrain.runtime import RunReader, Runtime, RunTotals, open_reader
 
 _LOOK_SECONDS: Final = 0.5
 _PAGE: Final = 1_000
 _SHOWN: Final = 20
+# What cannot be read is set apart in whatever state it was.
+_NOT_ENDED: Final = tuple(state for state in RunState if state not in ENDED)
 
 
 async def work(setting: Setting, *, stay: bool) -> int:
@@ -50,19 +54,29 @@ async def work(setting: Setting, *, stay: bool) -> int:
 
 async def _drive(runtime: Runtime, screen: Screen, *, stay: bool) -> None:
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_tell, runtime, screen)
-        await (runtime.wait_closed() if stay else runtime.wait_at_rest())
+        if screen.moving:
+            tasks.start_soon(_tell, runtime, screen)
+        with suppress(RuntimeClosed):  # it has lost its store; how far it came is told by what is stored
+            await (runtime.wait_closed() if stay else runtime.wait_at_rest())
         tasks.cancel_scope.cancel()
 
 
 async def _tell(runtime: Runtime, screen: Screen) -> None:
-    """Show how far it is, in one line that replaces itself."""
+    """Show how far it is, in one line that replaces itself; looking takes no more than a tenth of the time."""
     while True:
+        began = anyio.current_time()
+        screen.progress(await _progress(runtime))
+        await anyio.sleep(max(_LOOK_SECONDS, 9 * (anyio.current_time() - began)))
+
+
+async def _progress(runtime: Runtime) -> str:
+    try:
         statistics = await runtime.statistics()
-        waiting = f", {len(statistics.suspects_waiting)} wait to go on alone" if statistics.suspects_waiting else ""
-        failing = ", the store cannot write" if statistics.store_failing else ""
-        screen.progress(f"{_states(statistics.totals)}; {statistics.runs_loaded:,} at work{waiting}{failing}")
-        await anyio.sleep(_LOOK_SECONDS)
+    except GeartrainError as error:  # what is driven goes on when the store can be read again
+        return str(error)
+    waiting = f", {len(statistics.suspects_waiting)} wait to go on alone" if statistics.suspects_waiting else ""
+    failing = ", the store cannot write" if statistics.store_failing else ""
+    return f"{_states(statistics.totals)}; {statistics.runs_loaded:,} at work{waiting}{failing}"
 
 
 def _states(totals: RunTotals) -> str:
@@ -95,22 +109,21 @@ async def _conclude(setting: Setting, place: Place, before: RunTotals, number: i
             screen.tell(f"who waits for somebody: {shlex.join(['geartrain', 'list', '--waiting', *store])}")
     if number is not None:
         return 128 + number
-    if after.by_state.get(RunState.SUSPENDED) or apart or _left(after):
+    if apart or _left(after):
         return SUSPENDED
     return FAILED if after.by_state.get(RunState.FAILED, 0) > before.by_state.get(RunState.FAILED, 0) else 0
 
 
 def _left(totals: RunTotals) -> int:
-    """Return how many runs have not ended and are not suspended: those that wait for somebody outside."""
-    over = (RunState.FINISHED, RunState.FAILED, RunState.CANCELLED)
-    return totals.runs - sum(totals.by_state.get(state, 0) for state in over)
+    """Return how many runs have not ended: each waits for somebody, or for another process to go on with it."""
+    return totals.runs - sum(totals.by_state.get(state, 0) for state in ENDED)
 
 
 async def _set_apart(reader: RunReader) -> Sequence[str]:
     """Return the runs that nobody moves until a person has looked at them, the newest first."""
     found: list[str] = []
     after: tuple[float, str] | None = None
-    while rows := await reader.list(after=after, limit=_PAGE, states=(RunState.SUSPENDED,)):
+    while rows := await reader.list(after=after, limit=_PAGE, states=_NOT_ENDED):
         found += [row.id for row in rows if row.set_apart or HoldKind.QUARANTINED in row.holds]
         after = (rows[-1].created_at, rows[-1].id)
     return found

@@ -12,10 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextvars import Context
-from typing import Final
-
-# Ours to call back in: nothing that a tool happened to bind.
-_EMPTY: Final = Context()
 
 
 class _AtWork:
@@ -37,7 +33,7 @@ class Wait:
         self._at_work = at_work
         self._callback = callback
         self._loop = asyncio.get_running_loop()
-        self._handle: asyncio.Handle = self._loop.call_later(seconds, self._tell, False, context=_EMPTY)
+        self._handle: asyncio.Handle = self._loop.call_later(seconds, self._tell, False, context=Context())
         at_work.waits[self] = None
 
     def cancel(self) -> None:
@@ -49,7 +45,7 @@ class Wait:
         """Have it told, soon, that nothing runs any more."""
         self.cancel()
         if not self._loop.is_closed():  # a task left behind may be thrown away after its loop
-            self._handle = self._loop.call_soon(self._tell, True, context=_EMPTY)
+            self._handle = self._loop.call_soon(self._tell, True, context=Context())
 
     def _tell(self, over: bool) -> None:
         self._at_work.waits.pop(self, None)

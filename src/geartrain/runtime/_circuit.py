@@ -10,10 +10,11 @@ Rule 3: time in which it was open is no active time of any run. The step is told
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextvars import Context
-from typing import Final
+from typing import Final, TypeVar
 
 from geartrain.clock import Clock
 from geartrain.errors import GeartrainError
@@ -22,6 +23,7 @@ from geartrain.runtime._log import log
 from geartrain.supervisor import Backoff
 from geartrain.tools import error_text
 
+_T = TypeVar("_T")
 PROBE_SECONDS_MAX: Final = 5.0
 _PROBES: Final = Backoff(initial_seconds=0.2, factor=2.0, max_seconds=PROBE_SECONDS_MAX, jitter=0.0)
 # Outages whose time is still told from active time.
@@ -130,6 +132,20 @@ class StoreCircuit:
                 self._try_again()
         else:
             asyncio.get_running_loop().call_soon(self._let_go, context=Context())
+
+
+async def outlast(work: Callable[[], Awaitable[_T]]) -> _T:
+    """Return what *work* returns; as long as the store fails it, wait, longer each time, and do it again.
+
+    Cancelling the call ends the waiting.
+    """
+    for attempt in itertools.count(1):
+        try:
+            return await work()
+        except StoreFailed as error:
+            log.warning("store_waited_for", error=str(error))
+            await asyncio.sleep(_PROBES.wait_seconds(attempt, 0.0))
+    raise AssertionError("unreachable")
 
 
 def store_raised(run_id: str, error: BaseException) -> StoreFailed:

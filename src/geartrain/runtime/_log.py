@@ -36,9 +36,9 @@ class _LazyLog:
 
 
 def _written(method: str, event: str, **fields: Any) -> None:
-    import structlog  # noqa: PLC0415 - loaded when first used
-
     with suppress(Exception):
+        import structlog  # noqa: PLC0415 - loaded when first used
+
         getattr(structlog.get_logger("geartrain"), method)(event, **fields)
 
 

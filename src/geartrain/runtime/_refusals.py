@@ -11,11 +11,11 @@ import asyncio
 from collections import deque
 from typing import Final
 
-from geartrain.errors import GeartrainError
 from geartrain.machine import Event, Refusal, Run
 from geartrain.persistence import REFUSALS_KEPT, Journal, RefusedEvent
 from geartrain.runtime._edge import clean_text
 from geartrain.runtime._log import log
+from geartrain.tools import error_text
 
 GATHER_SECONDS: Final = 1.0
 # Runs with something to be written; beyond these, what the longest-waiting ones have refused is forgotten.
@@ -63,5 +63,5 @@ class Refusals:
             return
         try:
             await journal.note_refused({run_id: tuple(events) for run_id, events in waiting.items()})
-        except GeartrainError as error:
-            log.warning("refusals_not_kept", runs=len(waiting), error=str(error))
+        except Exception as error:  # noqa: BLE001 - a store may be a stranger's, and nothing is decided by refusals
+            log.warning("refusals_not_kept", runs=len(waiting), error=error_text(error))

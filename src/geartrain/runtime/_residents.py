@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from geartrain import faults
@@ -20,6 +21,7 @@ from geartrain.machine import ENDED, Run, alarms, decode_event, wake_at
 from geartrain.mailbox import Lane
 from geartrain.persistence import InboxItem, JournalConflict, LoadedRun, OwnershipLost, RunCorrupt, StoreFailed
 from geartrain.runtime._actor import RunActor
+from geartrain.runtime._circuit import outlast
 from geartrain.runtime._delivery import Delivery
 from geartrain.runtime._entry import Revived, nothing_new, revive
 from geartrain.runtime._log import log, plain_traceback
@@ -111,17 +113,16 @@ class Residents:
         history, allowed = limit.restarted(self._load_crashes.get(run_id, ()), node.clock.now())
         if allowed:
             self._load_crashes[run_id] = history
+            self._later += 1
             node.spawn(self._recover_later, run_id, BACKOFF.wait_seconds(len(history), node.rng.random()))
         else:
             self._load_crashes.pop(run_id, None)
             node.set_apart(run_id, apart, lasting=True)
 
     async def _recover_later(self, run_id: str, seconds: float) -> None:
-        self._later += 1
         try:
             await asyncio.sleep(seconds)
-            with contextlib.suppress(StoreFailed):  # the timer comes back to it
-                await self.recover(run_id)
+            await outlast(partial(self.recover, run_id))
         finally:
             self._later -= 1
             self._node.left.set()
@@ -137,13 +138,14 @@ class Residents:
             if loaded.mark is not None:
                 raise RunSetApart(run_id, loaded.mark.reason)
             revived = revive(loaded)
+            inbox = [_from_inbox(item) for item in loaded.inbox]
         except RunCorrupt as error:
             await self._set_apart(run_id, error.reason)
             raise RunSetApart(run_id, error.reason) from error
         except FormatUnknown as error:
             node.set_apart(run_id, RunSetApart(run_id, str(error)), lasting=True)
             raise node.apart[run_id] from error
-        return self._resident(run_id, loaded, revived)
+        return self._resident(loaded, revived, inbox)
 
     async def _set_apart(self, run_id: str, reason: str) -> None:
         log.error("run_set_apart", run_id=run_id, reason=reason)
@@ -153,8 +155,8 @@ class Residents:
             log.error("run_not_marked", run_id=run_id, error=str(error))
         self._node.set_apart(run_id, RunSetApart(run_id, reason), lasting=True)
 
-    def _resident(self, run_id: str, loaded: LoadedRun, revived: Revived) -> RunAtWork:
-        node = self._node
+    def _resident(self, loaded: LoadedRun, revived: Revived, inbox: Sequence[Delivery]) -> RunAtWork:
+        node, run_id = self._node, revived.run.id
         present = node.actors.get(run_id)
         if present is not None:  # started under the same id while this was being read
             return present
@@ -167,8 +169,8 @@ class Residents:
         for event in alarms(revived.run, revived.specs[revived.run.spec], node.clock.now()):
             # Before whatever made us load it: an approval that has expired is not approved.
             actor.cell.send_nowait(Delivery(event, outside=False), Lane.CONTROL)
-        for item in loaded.inbox:
-            self._deliver_inbox(actor, item)
+        for delivery in inbox:
+            actor.cell.send_nowait(delivery, Lane.WORK)
         return actor
 
     def _recover(self, actor: RunAtWork, reason: str) -> None:
@@ -212,24 +214,18 @@ class Residents:
                 node.effects.reconcile(actor)
 
     async def _go_on_alone(self, run_id: str) -> None:
-        node, delay = self._node, 0.1
-        while not node.closing:
-            actor = node.actors.get(run_id)
-            if actor is not None:  # something was brought to it while it waited, so it is recovered already
-                event = recovered(actor.run, node.clock.now(), READ_AGAIN, alone=True)
-                actor.cell.put_result(Delivery(event, outside=False))
-                return
-            try:
-                (await self.actor(run_id)).rest_if_idle()
-            except StoreFailed:
-                await asyncio.sleep(delay)
-                delay = min(delay * 2, 5.0)
-                continue
-            except GeartrainError as error:
-                log.error("run_not_recovered", run_id=run_id, error=str(error))
-                node.suspects.gone(run_id)
-                node.left.set()
+        node = self._node
+        actor = node.actors.get(run_id)
+        if actor is not None:  # something was brought to it while it waited, so it is recovered already
+            event = recovered(actor.run, node.clock.now(), READ_AGAIN, alone=True)
+            actor.cell.put_result(Delivery(event, outside=False))
             return
+        try:
+            (await outlast(partial(self.actor, run_id))).rest_if_idle()
+        except GeartrainError as error:
+            log.error("run_not_recovered", run_id=run_id, error=str(error))
+            node.suspects.gone(run_id)
+            node.left.set()
 
     def probe(self, run_id: str) -> None:
         """Try whether the store can write, with what changes nothing: where that run is, once more."""
@@ -246,10 +242,6 @@ class Residents:
             self._node.on_ownership_lost(error)
         elif error is None or isinstance(error, JournalConflict):  # it could look, and was about to write
             self._node.circuit.answers()
-
-    def _deliver_inbox(self, actor: RunAtWork, item: InboxItem) -> None:
-        event = decode_event(item.type, item.version, item.body)
-        actor.cell.send_nowait(Delivery(event, outside=True, inbox=item.number), Lane.WORK)
 
     async def wake(self, run_id: str) -> float | None:
         """Bring a run the events whose time has come; return when it wants to be woken next if it does not move now.
@@ -284,23 +276,15 @@ class Residents:
 
     async def recover_all(self) -> None:
         """Load every run that a process left in the middle, or for which something waits; a page at a time."""
-        after, delay = "", 0.1
-        while True:
-            try:
-                page = await self._node.journal.runnable(after=after, limit=_PAGE)
-                for run_id in page:
-                    await self.recover(run_id)
-                    after = run_id
-            except StoreFailed as error:  # as long as it cannot be read, nothing else would go better
-                log.warning("recovery_waits", error=str(error))
-                await asyncio.sleep(delay)
-                delay = min(delay * 2, 5.0)
-                continue
-            if not page:
-                self._recovering = False
-                self._node.suspects.look(False)
-                self._node.left.set()
-                return
+        journal, after = self._node.journal, ""
+        # As long as the store cannot be read, nothing else would go better.
+        while page := await outlast(partial(journal.runnable, after=after, limit=_PAGE)):
+            for run_id in page:
+                await outlast(partial(self.recover, run_id))
+            after = page[-1]
+        self._recovering = False
+        self._node.suspects.look(False)
+        self._node.left.set()
 
     async def recover(self, run_id: str) -> None:
         """Load one run; one that cannot be read stops nobody, and a suspect waits for its turn where it is."""
@@ -322,8 +306,10 @@ class Residents:
             if loaded is None or not loaded.head.live or loaded.mark is not None:
                 return False
             revived = revive(loaded)
-        except (RunCorrupt, FormatUnknown):
-            return False  # loading it says so
+        except StoreFailed:
+            raise
+        except Exception:  # noqa: BLE001 - whatever is wrong with it, loading it says so, and others go on
+            return False
         run, reason = revived.run, interruption(loaded, node.claim)
         if run_id in node.actors or not suspect(run, revived.specs[run.spec], reason, node.agents, node.limits):
             return False
@@ -331,22 +317,19 @@ class Residents:
 
     async def reload(self, run_id: str) -> None:
         """Load a run again whose actor was dropped because the store did not say what became of an append."""
-        delay = 0.1
-        while not self._node.closing:
-            try:
-                actor = await self.actor(run_id)
-            except StoreFailed:
-                await asyncio.sleep(delay)
-                delay = min(delay * 2, 5.0)
-                continue
-            except GeartrainError as error:
-                self._node.fail_waiters(run_id, error)
-                return
-            # What was appended in the end has told nobody yet.
-            self._node.tell_waiters(actor.run, actor.specs[actor.run.spec])
-            if actor.run.state in ENDED:
-                self._node.hub.gone(run_id)
-            else:
-                self._node.hub.look_again(run_id)
-            actor.rest_if_idle()
+        try:
+            actor = await outlast(partial(self.actor, run_id))
+        except GeartrainError as error:
+            self._node.fail_waiters(run_id, error)
             return
+        # What was appended in the end has told nobody yet.
+        self._node.tell_waiters(actor.run, actor.specs[actor.run.spec])
+        if actor.run.state in ENDED:
+            self._node.hub.gone(run_id)
+        else:
+            self._node.hub.look_again(run_id)
+        actor.rest_if_idle()
+
+
+def _from_inbox(item: InboxItem) -> Delivery:
+    return Delivery(decode_event(item.type, item.version, item.body), outside=True, inbox=item.number)

@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from geartrain.actors import ActorStopped, CellState
@@ -30,7 +31,7 @@ from geartrain.persistence import (
     StoreClosed,
     StoreFailed,
 )
-from geartrain.runtime._circuit import is_raised
+from geartrain.runtime._circuit import is_raised, outlast
 from geartrain.runtime._delivery import Delivery, culprit_of
 from geartrain.runtime._edge import clean_text
 from geartrain.runtime._entry import revive
@@ -186,19 +187,10 @@ class RunSupervisor:
 
     async def _read_back(self, actor: RunActor) -> None:
         """Put the actor where the store is; as long as that cannot be read, wait."""
-        node, delay = self._node, _SECONDS_MIN
-        while True:
-            try:
-                loaded = await node.journal.load(actor.run.id)
-            except StoreFailed as error:
-                log.warning("restart_waits", run_id=actor.run.id, error=str(error))
-                await asyncio.sleep(delay)
-                delay = min(delay * 2, _SECONDS_MAX)
-                continue
-            if loaded is None:
-                raise RunCorrupt(actor.run.id, "it is no longer in the store")
-            actor.renew(revive(loaded))
-            return
+        loaded = await outlast(partial(self._node.journal.load, actor.run.id))
+        if loaded is None:
+            raise RunCorrupt(actor.run.id, "it is no longer in the store")
+        actor.renew(revive(loaded))
 
     async def _stored(self, actor: RunActor, delivery: Delivery, *, on_trial: Delivery | None = None) -> None:
         """Have the actor take one delivery, and wait until it is stored; what is wrong with the store is waited out.

@@ -13,6 +13,7 @@ Rule 3: it cannot hurt: what the watching raises is logged and ends the watching
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 import sysconfig
 import threading
@@ -94,9 +95,9 @@ class StallDetector:
         self._last: LoopStall | None = None
 
     def open(self) -> None:
-        """Watch the running loop, unless its time is virtual."""
+        """Watch the running loop, unless its time is virtual, or there is no limit."""
         loop = asyncio.get_running_loop()
-        if hasattr(loop, "thread_job_started"):
+        if hasattr(loop, "thread_job_started") or self._seconds == math.inf:
             return
         thread = threading.Thread(
             target=self._watch, args=(loop, _Subject(threading.current_thread())), name="geartrain-stall", daemon=True

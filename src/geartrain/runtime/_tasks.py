@@ -17,8 +17,6 @@ from enum import StrEnum
 from typing import Any, Final
 from weakref import ReferenceType, ref
 
-# Ours to call back in: nothing that a caller happened to bind.
-_EMPTY: Final = Context()
 # How often a task that should stop is cancelled again, in seconds.
 NUDGE_SECONDS: Final = 0.25
 
@@ -121,7 +119,7 @@ class EffectTask:
             self._tell(Ended(self._stopping, abandoned=True))
             return
         self._task.cancel()
-        self._nudges = loop.call_at(min(until, loop.time() + NUDGE_SECONDS), self._nudge, until, context=_EMPTY)
+        self._nudges = loop.call_at(min(until, loop.time() + NUDGE_SECONDS), self._nudge, until, context=Context())
 
     def _tell(self, ended: Ended) -> None:
         if self._nudges is not None:
@@ -156,7 +154,7 @@ class _Deadlines:
             self._alive = len(queue)
         queue.append((loop.time() + self._seconds, ref(effect)))
         if self._timer is None:
-            self._timer = loop.call_at(queue[0][0], self._ring, context=_EMPTY)
+            self._timer = loop.call_at(queue[0][0], self._ring, context=Context())
 
     def _ring(self) -> None:
         loop = asyncio.get_running_loop()
@@ -165,7 +163,7 @@ class _Deadlines:
             effect = queue.popleft()[1]()
             if effect is not None:
                 effect.stop(End.TIMED_OUT)
-        self._timer = loop.call_at(queue[0][0], self._ring, context=_EMPTY) if queue else None
+        self._timer = loop.call_at(queue[0][0], self._ring, context=Context()) if queue else None
 
     def close(self) -> None:
         if self._timer is not None:

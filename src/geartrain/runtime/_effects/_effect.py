@@ -139,7 +139,10 @@ class Effect:
     def _task_ended(self, ended: Ended) -> None:
         task, self.task = self.task, None
         if ended.end in GIVEN_UP:
-            self.given_up(task if ended.abandoned else None)
+            try:
+                self.given_up(task if ended.abandoned else None)
+            except Exception as error:  # noqa: BLE001 - tasks may be of a stranger's kind; only their names are missing
+                log.warning("effect_not_named", run_id=self.run_id, key=self.key, traceback=plain_traceback(error))
         if self.quiet:
             self.finished()
             return

@@ -21,7 +21,6 @@ from geartrain.tools import StartedTasks, error_text
 GIVEN_UP: Final = (End.TIMED_OUT, End.CANCELLED)
 # As many are named; of a thousand tasks the first few say enough.
 NAMED_MAX: Final = 20
-_EMPTY: Final = Context()
 
 
 def name_what_runs_on(
@@ -42,7 +41,7 @@ def name_what_runs_on(
     if len(own) < len(alive):
         loop = asyncio.get_running_loop()
         asked_to_stop = [task for task in alive if task.cancelling()]
-        loop.call_later(NUDGE_SECONDS, _look_again, node, run_id, key, asked_to_stop, context=_EMPTY)
+        loop.call_later(NUDGE_SECONDS, _look_again, node, run_id, key, asked_to_stop, context=Context())
     names = [abandoned.name] if abandoned is not None else []
     names += [*elsewhere, *_names(own)]
     if abandoned is not None:
