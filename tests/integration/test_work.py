@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from geartrain.persistence.sqlite import SqliteJournal
 
 pytestmark = pytest.mark.real_time
 
@@ -162,6 +165,21 @@ def test_work_says_how_all_runs_stand(service: Service) -> None:
     assert code == 0, err
     assert json.loads(out) == {"by_state": {"FINISHED": 3}, "set_apart": [], "signal": None}
     assert service.works()[2].strip() == "3 runs: 3 FINISHED"
+
+
+def test_work_names_what_is_set_apart_in_whatever_state_it_is(service: Service) -> None:
+    service.begins("good=2", "long=1")
+
+    async def mark() -> None:
+        journal = await SqliteJournal.open(service.folder / "runs.db")
+        await journal.mark("long-0", "damaged", now=0.0)
+        await journal.aclose()
+
+    asyncio.run(mark())
+    code, out, err = service.works("--json", "-q")
+
+    assert code == 3, err
+    assert json.loads(out)["set_apart"] == ["long-0"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

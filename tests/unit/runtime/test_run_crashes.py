@@ -13,10 +13,10 @@ import pytest
 from runtime_world import Gated, Ledger, Store, an_agent, calling, journal_of, names_of, quick, results_of, settle
 
 from geartrain.errors import InternalError, InvalidValue, RunSetApart
-from geartrain.limits import Limits
-from geartrain.machine import ActorRestarted, Run, RunQuarantined
+from geartrain.limits import UNLIMITED, Limits
+from geartrain.machine import ActorRestarted, Budget, Run, RunQuarantined
 from geartrain.models import Delay
-from geartrain.persistence import StoreFailed
+from geartrain.persistence import InboxItem, StoreFailed
 from geartrain.runtime import LiveExecutor
 from geartrain.runtime._effects._executor import CallOutcome
 from geartrain.runtime._run_supervisor import ASIDE_CHARACTERS, BACKOFF, wait_before_restart
@@ -228,6 +228,45 @@ async def test_a_run_that_cannot_be_loaded_once_is_loaded_later(memory: Store, l
         await runtime.wait_at_rest()
         for run in runs:
             assert (await runtime.snapshot(run.id)).answer == "done"
+
+
+async def test_a_run_that_is_to_be_loaded_once_more_waits_for_a_store_that_cannot_be_read(
+    memory: Store, ledger: Ledger
+) -> None:
+    """Nothing else would come back to it: it wants to be woken at no time."""
+    agent = an_agent([[calling("read")], "done"], ledger.read(5.0), stuck=None, budget=Budget(max_seconds=UNLIMITED))
+    async with memory.runtime(agent) as runtime:
+        run = await runtime.start("worker", "go")
+        await asyncio.sleep(1)
+
+    class Faulty(Gated):
+        errors = [ZeroDivisionError("a bug in a driver"), *[StoreFailed("runs.db", "load", "no disk")] * 5]
+
+        async def load(self, run_id: str) -> Any:
+            if self.errors:
+                raise self.errors.pop(0)
+            return await self.journal.load(run_id)
+
+    async with memory.runtime(agent, target=Faulty(memory.journal.opened())) as runtime:
+        await runtime.wait_at_rest()
+        assert (await runtime.snapshot(run.id)).answer == "done"
+
+
+async def test_what_a_newer_version_has_sent_to_a_run_keeps_it_from_moving_here(memory: Store, ledger: Ledger) -> None:
+    agent = an_agent([[calling("read")], "done"], ledger.read(5.0))
+    async with memory.runtime(agent) as runtime:
+        run = await runtime.start("worker", "go")
+        await asyncio.sleep(1)
+    item = InboxItem(number=1, run_id=run.id, id="i", type="InputReceived", version=99, body=b"{}")
+    memory.journal._inbox[run.id] = {"i": item}
+    before = await memory.rows(run.id)
+
+    async with memory.runtime(agent) as runtime:
+        await runtime.wait_at_rest()
+        with pytest.raises(RunSetApart, match="99"):
+            await (await runtime.get(run.id)).wait_ended()
+
+    assert await memory.rows(run.id) == before
 
 
 async def test_a_run_that_can_never_be_loaded_is_given_up_here(memory: Store, ledger: Ledger) -> None:

@@ -213,6 +213,20 @@ async def test_a_refused_event_is_kept_with_its_reason(store: Store, ledger: Led
     )
 
 
+async def test_a_store_that_raises_at_what_was_refused_stops_nothing(memory: Store, ledger: Ledger) -> None:
+    async def note(_refused: Mapping[str, Sequence[RefusedEvent]]) -> None:
+        raise ZeroDivisionError("a bug in a driver")
+
+    async with memory.runtime(an_agent([[calling("read")], "done"], ledger.read(5.0))) as runtime:
+        runtime._host.node.journal.note_refused = note  # type: ignore[method-assign]
+        run = await runtime.start("worker", "go")
+        with pytest.raises(EventRefused):
+            await runtime.deliver(run.id, RunResumed(id="early", time=0.0))
+        await asyncio.sleep(3)
+
+        assert (await run.wait_ended()).answer == "done"
+
+
 async def test_a_flood_of_refused_events_is_written_once_a_second_and_only_the_newest(
     memory: Store, ledger: Ledger
 ) -> None:
