@@ -159,5 +159,5 @@ def test_runs_that_kill_the_process_are_set_apart_and_all_others_finish(tmp_path
     assert {name: (run["state"], run["holds"]) for name, run in bad.items()} == dict.fromkeys(
         KILLERS, ("SUSPENDED", ["quarantined"])
     )
-    # Twice with all of them, twice alone with each, and then without.
-    assert starts == 2 + 2 * len(KILLERS) + 1
+    # Twice with all of them, twice alone with each, and then without; a process may die before the other has begun.
+    assert 0 <= starts - (2 + 2 * len(KILLERS) + 1) <= len(KILLERS)

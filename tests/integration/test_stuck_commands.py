@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.real_time
+pytestmark = [pytest.mark.real_time, pytest.mark.timeout(180)]
 PROGRAM = Path(__file__).with_name("stuck_program.py")
 
 
@@ -39,9 +39,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict[
 
 
 def stuck_in(path: str, count: int) -> list[dict[str, Any]]:
-    """List until there are so many; each listing is a process of its own."""
-    until, found = time.monotonic() + 30, []
-    while len(found) < count and time.monotonic() < until:
+    """List until there are so many about which something was done; each listing is a process of its own."""
+    until, found = time.monotonic() + 30, list[dict[str, Any]]()
+    while sum(bool(run["done"]) for run in found) < count and time.monotonic() < until:
         found = json.loads(command("list", "--stuck", "--json", "--store", path))
     return sorted(found, key=lambda run: str(run["agent"]))
 
