@@ -93,7 +93,8 @@ def main() -> int:
     """Measure, print a table, and return 1 if anything costs the others too much."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rounds", type=int, default=5, help="batches of each kind, of which the median counts")
-    parser.add_argument("--only", action="append", help="a tool or an observer; all if left out")
+    names = sorted([*BAD_TOOLS, *BAD_OBSERVERS])
+    parser.add_argument("--only", action="append", choices=names, help="a tool or an observer; all if left out")
     options = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger("critical"))
     cases: dict[str, Callable[[], tuple[Agent | None, Observer | None]]] = {

@@ -162,6 +162,14 @@ def test_importing_geartrain_is_light() -> None:
     assert {"aiosqlite", "sqlite3", "structlog", "typer", "rich", "pytest", "hypothesis"}.isdisjoint(loaded)
 
 
+def test_the_commands_help_loads_no_more_than_the_commands() -> None:
+    code = "import sys, geartrain.cli; print(*sys.modules)"
+
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+
+    assert {"asyncio", "anyio", "aiosqlite", "structlog", "geartrain.runtime", "geartrain.machine"}.isdisjoint(loaded)
+
+
 def test_a_worker_process_loads_no_more_than_the_room_of_tools() -> None:
     code = "import sys, geartrain.tools._process_child; from geartrain import tool; print(*sys.modules)"
 

@@ -57,8 +57,7 @@ class Outage:
             "the outage was never noticed": self.failing_since is None,
             f"it went on after {self.went_on_after:.1f} s": self.went_on_after > GOES_ON_SECONDS,
             f"{self.replays_differ} replays differ": self.replays_differ,
-            f"{self.active_seconds_most:.1f} s counted as active": self.active_seconds_most
-            > max(10.0, self.seconds / 2),
+            f"{self.active_seconds_most:.1f} s counted as active": self.active_seconds_most > self.active_allowed,
         }
         return [what for what, is_so in found.items() if is_so]
 

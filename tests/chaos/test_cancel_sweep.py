@@ -32,9 +32,10 @@ def wrong(rows: list[Row]) -> list[str]:
 
 
 def test_runs_cancelled_or_out_of_time_at_any_moment_end_in_time_and_leave_nothing() -> None:
-    # How long an acknowledgement takes is for `make cancel-sweep`: here other tests may have the processors.
+    # How long it takes on the real clock is for `make cancel-sweep`: here other tests may have the processors.
     names = (*ON_THE_LOOP, *ELSEWHERE)
-    rows = cancel_sweep.run(Sweep(instants=24, real_instants=4, seed=3, acknowledged_seconds=5.0, names=names))
+    real = {"acknowledged_seconds": 5.0, "slack_seconds": 5.0}
+    rows = cancel_sweep.run(Sweep(instants=24, real_instants=4, seed=3, names=names, **real))
 
     assert wrong(rows) == []
     assert len(rows) == 2 * len(names)

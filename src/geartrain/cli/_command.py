@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 import typer
 
-from geartrain.cli._leaving import CommandRunner
 from geartrain.cli._options import AppOption, ByOption, JsonOption, QuietOption, StoreOption
 from geartrain.errors import GeartrainError, UsageError
 
@@ -88,6 +87,8 @@ def acting(function: _Function) -> Command:
 
 
 def _code_of(function: _Function, context: typer.Context, options: dict[str, Any], *, logs: bool) -> int:
+    from geartrain.cli._leaving import CommandRunner  # noqa: PLC0415 - loads asyncio
+
     if logs:
         _log_to_stderr(verbose=context.obj["verbose"])
     runner, code = CommandRunner(), 1
