@@ -134,8 +134,8 @@ def _call_dwelt(draft: Draft, call: Call) -> None:
         doubt(draft, call, text)
     elif call.doubted:
         leave_in_doubt(draft, call, text)
-    elif rules is not None and not awaits_answer(call) and call.attempt <= rules.resends:
-        draft.set_call(call, status=ALLOWED, attempt=call.attempt + 1)
+    elif rules is not None and not awaits_answer(call) and call.resends < rules.resends:
+        draft.set_call(call, status=ALLOWED, attempt=call.attempt + 1, resends=call.resends + 1)
     else:
         draft.finish_call(call, CallResult(status=ResultStatus.TIMED_OUT, text=text, size=len(text)))
         draft.set(tool_failures=draft.run.tool_failures + 1)

@@ -37,7 +37,7 @@ class Call(Value, frozen=True, kw_only=True, omit_defaults=False):
     person has approved it with these very arguments, `counted` once the call counts as a tool call, `doubted`
     while an earlier attempt may have done what the next one is to do. `proposed` holds the arguments as the model or a
     person gave them, once guardrails have changed them: they are judged anew from there. A `role` other than tool makes
-    it a guard call: a text that is judged.
+    it a guard call: a text that is judged. Of its attempts, `resends` were made because an answer was overdue.
     """
 
     id: str
@@ -64,6 +64,7 @@ class Call(Value, frozen=True, kw_only=True, omit_defaults=False):
     reason: str = ""
     result: CallResult | None = None
     role: Literal["tool", "input", "answer"] = "tool"
+    resends: int = 0
 
     @property
     def barrier(self) -> bool:

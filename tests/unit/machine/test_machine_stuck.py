@@ -21,6 +21,7 @@ from geartrain.machine import (
     InputReceived,
     PauseRequested,
     ReasonCode,
+    RunRecovered,
     RunResumed,
     StepLimits,
     StuckRules,
@@ -202,6 +203,18 @@ def test_a_read_is_run_again_as_often_as_the_rules_say_and_then_times_out() -> N
     run.does(TimerFired, kind="dwell", time=run.now + LIMIT)
 
     assert run.results == [("t1.c1", "timed_out")]
+
+
+def test_attempts_that_were_lost_with_their_process_are_none_of_those_that_the_rules_give() -> None:
+    run = reading("resend")
+    for attempt in (1, 2):
+        run.does(RunRecovered, attempt=attempt)
+
+    for resent in (4, 5):
+        run.does(TimerFired, kind="dwell", time=run.now + LIMIT)
+        assert run.keys == [f"t1.c1.a{resent}"]
+
+    assert run.does(TimerFired, kind="dwell", time=run.now + LIMIT).results == [("t1.c1", "timed_out")]
 
 
 def test_providers_are_asked_again_as_often_as_the_rules_say_and_then_fail_the_run() -> None:
