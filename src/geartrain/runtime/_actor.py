@@ -57,7 +57,7 @@ from geartrain.runtime._circuit import is_raised, store_raised
 from geartrain.runtime._delivery import NOTHING, Delivery
 from geartrain.runtime._entry import Moved, Revived, entry_of
 from geartrain.runtime._judging import PendingVerdicts, ask_policy
-from geartrain.runtime._log import log, log_stuck
+from geartrain.runtime._log import log, log_stuck, log_verdicts
 from geartrain.runtime._node import FoundSpecs, Node
 from geartrain.runtime._suspects import interrupted, verdict
 from geartrain.supervisor import Backoff
@@ -267,7 +267,7 @@ class RunActor:
             id=command.key,
             time=self.node.clock.now(),
             source="policy",
-            verdicts=pending.verdicts(),
+            verdicts=log_verdicts(run.id, pending.verdicts()),
             evaluation=command.evaluation,
         )
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
-from geartrain.machine import Run
+from geartrain.machine import Run, Verdict
 
 _SHOWN: Final = 4_000
 
@@ -51,3 +51,12 @@ def log_stuck(run: Run) -> None:
     if acted is not None:
         about = {"cause": acted.cause, "about": acted.about, "since": acted.since, "action": acted.action}
         log.warning("run_stuck", run_id=run.id, **about)
+
+
+def log_verdicts(run_id: str, verdicts: tuple[Verdict, ...]) -> tuple[Verdict, ...]:
+    """Tell of a policy or guardrail that failed, so that a person was asked instead; return the *verdicts*."""
+    failed = [verdict for verdict in verdicts if verdict.error]
+    if failed:
+        calls = [verdict.call_id for verdict in failed]
+        log.warning("policy_failed", run_id=run_id, calls=calls, error=failed[0].error)
+    return verdicts

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from runtime_world import Ledger, Store, an_agent, calling, journal_of, names_of, results_of, settle
+from structlog.testing import capture_logs
 
 from geartrain.errors import EventRefused, GeartrainError
 from geartrain.limits import Limits
@@ -122,6 +123,20 @@ ODD_POLICIES = {
     "change that raises later": _saying_later(Change(Unlistable())),
     "wrong signature": lambda _call: Allow(),
 }
+
+
+@pytest.mark.parametrize("kind", ["wrong signature", "text that exits later"])
+async def test_a_policy_that_misbehaves_is_named_in_the_log(store: Store, ledger: Ledger, kind: str) -> None:
+    """A wrong signature would otherwise suspend every run of a service, and only their timelines would say so."""
+    agent = an_agent([[calling("write")], "done"], ledger.write())
+    with capture_logs() as logs:
+        async with store.runtime(agent, policy=ODD_POLICIES[kind]) as runtime:
+            run = await runtime.start("worker", "go")
+            rest = await run.wait_at_rest()
+
+    [told] = [entry for entry in logs if entry["event"] == "policy_failed"]
+    assert (told["run_id"], told["calls"], told["log_level"]) == (run.id, ["t1.c1"], "warning")
+    assert told["error"] in rest.waiting[0].reason
 
 
 @pytest.mark.parametrize("kind", ODD_POLICIES)

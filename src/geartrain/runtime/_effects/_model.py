@@ -28,6 +28,7 @@ from geartrain.runtime._edge import clean_text, replied
 from geartrain.runtime._effects._effect import Effect, Registry
 from geartrain.runtime._effects._requests import model_request
 from geartrain.runtime._judging import PendingVerdicts, ask_about
+from geartrain.runtime._log import log_verdicts
 from geartrain.runtime._node import RunAtWork
 from geartrain.runtime._tasks import End, Ended
 from geartrain.tools import error_text
@@ -227,7 +228,7 @@ class PolicyEffect(Effect):
             id=self.key,
             time=self.node.clock.now(),
             source="policy",
-            verdicts=verdicts,
+            verdicts=log_verdicts(self.run_id, verdicts),
             evaluation=self.command.evaluation,
         )
         self.report(event)
