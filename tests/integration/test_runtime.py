@@ -7,6 +7,9 @@ import gc
 import sqlite3
 import threading
 import time
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import Context
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from geartrain.persistence import StoreBusy, StoreFailed
 from geartrain.persistence.sqlite import _file
 from geartrain.runtime import Agent, Allow, Ask, RunHandle, Runtime, open_reader
 from geartrain.runtime._reading._runs import read_run
+from geartrain.runtime._tasks import EffectTasks, Ended
 from geartrain.tools import ToolContext, tool
 
 pytestmark = pytest.mark.real_time
@@ -253,3 +257,36 @@ async def test_two_processes_worth_of_decisions_at_once_are_made_once(path: Path
         assert sum(isinstance(each, int) for each in got) == 1
         assert (await run.wait_ended()).answer == "done"
         assert done == ["t1.c1"]
+
+
+def test_a_call_back_that_takes_its_time_keeps_no_loop_of_another_thread_from_its_own() -> None:
+    """Two runtimes in two threads: what is abandoned in one is told while the other one is telling."""
+    telling, told, heard = threading.Event(), threading.Event(), list[bool]()
+
+    async def abandon(on_end: Callable[[Ended], None]) -> None:
+        async def stubborn() -> None:
+            while not told.is_set():
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0.05)
+
+        tasks = EffectTasks(grace_seconds=0.01)
+        effect = tasks.start("stubborn", stubborn(), timeout_seconds=60, context=Context(), on_end=on_end)
+        await asyncio.sleep(0)
+        effect.cancel()
+        while not told.is_set():  # noqa: ASYNC110 - another thread sets it
+            await asyncio.sleep(0.01)
+
+    def slowly(_ended: Ended) -> None:
+        telling.set()
+        heard.append(told.wait(20))
+
+    slow = threading.Thread(target=lambda: asyncio.run(abandon(slowly)))
+    slow.start()
+    assert telling.wait(20)
+    quick = threading.Thread(target=lambda: asyncio.run(abandon(lambda _ended: told.set())))
+    quick.start()
+    slow.join(30)
+    told.set()  # if it was not told, so that the threads end
+    quick.join(30)
+
+    assert heard == [True]

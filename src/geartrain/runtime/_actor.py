@@ -188,10 +188,11 @@ class RunActor:
 
     def _dated(self, event: Event, run: Run) -> Event:
         """Return *event* with the time since the one before in which nothing could go on."""
-        node, now = self.node, max(event.time, run.updated_at)
+        node = self.node
         waits = node.suspects.waits(run.id)
         if not run.seq or not (waits or node.circuit.has_failed):
             return event
+        now = max(event.time, run.updated_at)
         idle = now - run.updated_at if waits else node.circuit.idle_seconds(run.updated_at, now)
         return msgspec.structs.replace(event, idle_seconds=idle) if idle else event
 
