@@ -351,7 +351,9 @@ class Cell(Generic[M]):
             self._take_over_asks(batch)
         try:
             under_way = self._behaviour.receive(batch)
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - a stranger's code; no task is cancelled here
+        except (KeyboardInterrupt, SystemExit):  # they end the loop
+            raise
+        except BaseException as error:  # noqa: BLE001 - a stranger's code; no task is cancelled here
             self._fail(error, batch)
             return False
         if under_way is not None:

@@ -202,7 +202,7 @@ class RunSupervisor:
             if actor.cell.state is CellState.STOPPED:
                 raise _Left(RuntimeClosed(f"storing an event of run {actor.run.id!r}"))
             try:
-                under_way = actor.take_alone(delivery)
+                under_way = _taken(actor, delivery)
                 if under_way is not None:
                     await under_way
             except DuplicateEvent as error:
@@ -230,6 +230,17 @@ class RunSupervisor:
             delivery.fail(apart)
         actor.drop(apart)
         self._node.set_apart(run_id, apart, lasting=bool(actor.run.seq))
+
+
+def _taken(actor: RunActor, delivery: Delivery) -> asyncio.Future[int] | None:
+    try:
+        return actor.take_alone(delivery)
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except Exception:
+        raise
+    except BaseException as error:  # it does not wait, so this is no cancellation of ours, but one more crash
+        raise InternalError(f"run {actor.run.id!r}: its step raised {error!r}") from error
 
 
 class _Left(Exception):
