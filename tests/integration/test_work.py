@@ -209,22 +209,6 @@ def test_a_signal_ends_work_within_the_grace_and_no_run(service: Service, number
     assert "shutdown" in shown
 
 
-def test_a_signal_that_a_launcher_hands_on_once_more_is_no_second_one(service: Service) -> None:
-    service.begins("writer=1")
-    process = service.start("--stay")
-    service.appears("writing.txt", process)
-    for _ in range(2):  # as `timeout -s INT` and others do, which share a process group with what they start
-        process.send_signal(signal.SIGINT)
-        time.sleep(0.05)
-    time.sleep(1.0)
-    closing = process.poll() is None
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
-
-    assert closing
-    assert err.count("waiting up to 5 s") == 1
-
-
 def test_a_second_signal_ends_work_at_once(service: Service) -> None:
     service.begins("writer=1")
     process = service.start("--stay")

@@ -10,7 +10,6 @@ import asyncio
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
@@ -24,9 +23,6 @@ from geartrain.limits import Limits
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 # How long closing in order may take: the grace, and what is left to do after it.
 CLOSING_SECONDS: Final = Limits().grace_seconds + 0.9
-# Who starts a command in its own process group (`timeout`, a supervisor of services, a launcher) often hands a signal
-# on that the group gets as well: the same one within so short a time is no second one.
-ECHO_SECONDS: Final = 0.2
 _LEFT: Final = 0
 
 
@@ -84,19 +80,11 @@ class Interruption:
             assert self._loop is not None, "set before this thread was started"
             self._loop.call_soon_threadsafe(self._begin)
         with suppress(Empty):
-            number = self._next_after(number)
+            number = self._came.get(timeout=CLOSING_SECONDS)
         if number != _LEFT:
             with suppress(Exception):  # whatever is wrong with the terminal
                 self._on_second()
             os._exit(128 + number)
-
-    def _next_after(self, first: int) -> int:
-        """Return what comes after *first*, its echo left out; raises `Empty` if nothing does while the store closes."""
-        began = time.monotonic()
-        while True:
-            number = self._came.get(timeout=max(0.0, began + CLOSING_SECONDS - time.monotonic()))
-            if number != first or time.monotonic() - began >= ECHO_SECONDS:
-                return number
 
     def _begin(self) -> None:
         self._on_first()
