@@ -217,7 +217,8 @@ class World:
                 # A policy that twice gave no verdict counts as Ask.
                 waited = {c.id for c in before.calls if c.status in (CallStatus.PROPOSED, CallStatus.APPROVED)}
                 for judged in waited - {c.id for c in self.run.calls if c.status is CallStatus.PROPOSED}:
-                    if (after := self.run.call(judged)) is not None and after.status is not CallStatus.APPROVED:
+                    after = self.run.call(judged)  # None once a text that was approved is let through
+                    if after is None or after.status is not CallStatus.APPROVED:
                         ledger.verdicts[judged] = ("ask", ledger.epoch)
             case ApprovalDecided(approved=True):
                 call = before.call(event.call_id)
