@@ -99,7 +99,7 @@ async def test_a_stall_is_told_while_it_lasts_with_its_place_and_its_effect(
     for record in heard.records[:2]:
         stall = LoopStall(**record.payload)
         assert re.match(rf".*{Path(__file__).name}:\d+, {block.__name__}", stall.place)
-        assert stall.stack[0] == stall.place
+        assert stall.place in stall.stack[:2]  # perhaps just within `is_set`, which is the library's
         assert (record.run_id, stall.key) == (run_id, "t1.c1.a1")
         assert not stall.busy
         assert stall.seconds >= LIMIT.loop_stall_seconds
