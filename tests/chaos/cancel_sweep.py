@@ -50,6 +50,8 @@ GROUP: Final = 25
 ALL_OVER: Final = 200.0
 ACKNOWLEDGED_SECONDS: Final = 0.1
 ENDED_SECONDS: Final = 1.0
+# Times near 1.8e9 in a double: what is closer than this is the same moment.
+CLOCK_GRAIN: Final = 1e-6
 GRACE: Final = 5.0
 REAL_GRACE: Final = 1.0
 
@@ -295,7 +297,7 @@ def noticed_at(entries: Sequence[JournalEntry], cause: Cause, deadline: float) -
     for place, entry in enumerate(entries):
         if cause == "cancel" and type(entry.event).__name__ == "CancelRequested":
             return place
-        if cause == "deadline" and entry.event.time >= deadline - 0.001:
+        if cause == "deadline" and entry.event.time >= deadline - CLOCK_GRAIN:
             return place
     return len(entries) - 1
 
