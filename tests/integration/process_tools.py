@@ -69,6 +69,14 @@ def told(context: ToolContext) -> list[Any]:
 
 
 @tool(read_only=True, isolation="process")
+def trace_much(records: int, context: ToolContext) -> int:
+    """Trace so many records, as fast as it goes."""
+    for number in range(records):
+        context.trace("step", number=number, text="x" * 500)
+    return records
+
+
+@tool(read_only=True, isolation="process")
 async def read_again(context: ToolContext) -> list[str]:
     """Return the results of two earlier calls, the second of which there is not."""
     try:

@@ -31,6 +31,7 @@ from geartrain.tools import (
     invoke,
     verify,
 )
+from geartrain.tools._process_worker import PAUSE_SECONDS, READ_BYTES
 
 pytestmark = pytest.mark.real_time
 
@@ -130,6 +131,22 @@ async def test_a_worker_is_told_what_the_call_is_and_what_it_traces_arrives() ->
 
     assert outcome.text == '["r-1","t1.c1","r-1/t1.c1",2,12.5,"owner",{"root":"/data"}]'
     assert traced == [("seen", {"key": "r-1/t1.c1", "odd": "<class 'object'>"})]
+
+
+async def test_a_worker_that_traces_much_is_heard_in_pieces_with_pauses_and_nothing_of_it_is_lost() -> None:
+    traced: list[int] = []
+    context = ToolContext(
+        run_id="r-1", call_id="t1.c1", idempotency_key="k", emit=lambda _name, payload: traced.append(payload["number"])
+    )
+    loop = asyncio.get_running_loop()
+
+    async with world() as here:
+        began = loop.time()
+        outcome = await here.run(process_tools.trace_much, context, records=1_000)
+        took = loop.time() - began
+
+    assert (outcome.text, traced) == ("1000", list(range(1_000)))
+    assert took > 1_000 * 500 / READ_BYTES * PAUSE_SECONDS / 2  # however fast it sends, and some reads are not whole
 
 
 async def test_no_more_calls_run_at_once_than_there_may_be_workers() -> None:

@@ -44,6 +44,9 @@ from geartrain.tools._process_frames import (
 WARDEN: Final = Path(__file__).with_name("_process_warden.py")
 # What is read in one turn of the loop: at most some hundred messages, whatever a tool traces.
 READ_BYTES: Final = 16 * 1024
+# After a whole read with trace records in it the next one waits so long: whoever traces without end waits for us, and
+# the loop has time for everybody else.
+PAUSE_SECONDS: Final = 0.01
 REPORT_BYTES_MAX: Final = 64 * 1024
 # Read at most so much at the end of a worker, whose children may go on sending.
 LAST_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -73,6 +76,7 @@ class Worker:
         self._number = 0
         self._asked: asyncio.Future[Answer] | None = None
         self._on_traced: Callable[[Traced], None] | None = None
+        self._traced = False  # whether the last read had trace records in it
         self._on_returned: Callable[[], None] | None = None
         self._frames = Frames(limits.result_stored_bytes + limits.result_context_bytes + 2 * TRACE_BYTES)
         self._unsent = b""
@@ -204,7 +208,15 @@ class Worker:
             self._loop.remove_reader(self._channel)
             self._broken(_CLOSED)
             return
+        self._traced = False
         self._take(data)
+        if self._traced and len(data) == READ_BYTES and not self.ending:
+            self._loop.remove_reader(self._channel)
+            self._loop.call_later(PAUSE_SECONDS, self._hear_on)
+
+    def _hear_on(self) -> None:
+        if not self.ending:  # else what is left is read at its end
+            self._loop.add_reader(self._channel, self._hear_worker)
 
     def _take(self, data: bytes) -> None:
         try:
@@ -220,6 +232,7 @@ class Worker:
             return  # of an earlier call
         match message:
             case Traced() if self._on_traced is not None:
+                self._traced = True
                 self._on_traced(message)
             case Returned() if self._on_returned is not None:
                 self._on_returned()
