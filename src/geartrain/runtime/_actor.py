@@ -144,7 +144,7 @@ class RunActor:
     # The steps of one batch
 
     def receive(self, batch: Sequence[Delivery], /) -> asyncio.Future[Any] | None:
-        """Step through *batch* and append what it gave; called by the cell.
+        """Step through *batch* and append what it gave; called by the cell, or while that is broken by a supervisor.
 
         Returns the future of the append: the cell takes nothing more until it is done, and comes to `failed` with
         this batch if it fails.
@@ -342,18 +342,6 @@ class RunActor:
         node.tell_waiters(run, spec)
         node.suspects.moved(run, spec)
         node.on_wake_at(wake_at, run.id)
-
-    def take_alone(self, delivery: Delivery) -> asyncio.Future[int] | None:
-        """Take one delivery while the cell is broken; return the future of its append, if it gave anything to store."""
-        moves: list[Moved] = []
-        taken: list[tuple[Delivery, int]] = []
-        self._take(delivery, self.run, moves, taken)
-        if moves:
-            self.appending = self._append(moves, taken)
-            return self.appending
-        for each, seq in taken:
-            each.accept(seq)
-        return None
 
     def renew(self, revived: Revived) -> None:
         """Be where the store is: nothing stays of what was not stored."""

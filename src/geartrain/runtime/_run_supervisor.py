@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -48,8 +49,6 @@ BACKOFF: Final = Backoff(initial_seconds=0.1, factor=2.0, max_seconds=5.0, jitte
 # How much is kept of an event that was set aside, and of where it failed.
 ASIDE_CHARACTERS: Final = 4_096
 TRACEBACK_CHARACTERS: Final = 4_096
-_SECONDS_MIN: Final = 0.1
-_SECONDS_MAX: Final = 5.0
 
 
 def wait_before_restart(run: Run, limits: Limits, now: float, chance: float) -> float | None:
@@ -197,8 +196,7 @@ class RunSupervisor:
 
         Of one *on_trial*, what the store raises that it should not counts like a crash.
         """
-        delay = _SECONDS_MIN
-        while True:
+        for attempt in itertools.count(1):
             if actor.cell.state is CellState.STOPPED:
                 raise _Left(RuntimeClosed(f"storing an event of run {actor.run.id!r}"))
             try:
@@ -214,8 +212,7 @@ class RunSupervisor:
                     raise
                 self._node.circuit.fails(error)
                 if not delivery.outside:
-                    await asyncio.sleep(delay)
-                    delay = min(delay * 2, _SECONDS_MAX)
+                    await asyncio.sleep(BACKOFF.wait_seconds(attempt, 0.0))
                     continue
                 delivery.fail(error)
             except (CommitUnknown, JournalConflict, OwnershipLost, StoreClosed) as error:
@@ -234,7 +231,7 @@ class RunSupervisor:
 
 def _taken(actor: RunActor, delivery: Delivery) -> asyncio.Future[int] | None:
     try:
-        return actor.take_alone(delivery)
+        return actor.receive([delivery])
     except (KeyboardInterrupt, SystemExit):
         raise
     except Exception:
