@@ -8,7 +8,9 @@ No code reads a message text: what an error knows are its attributes, and the me
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+
+_TRACEBACK_CHARACTERS: Final = 4_000
 
 
 class GeartrainError(Exception):
@@ -182,3 +184,17 @@ class TimedOut(ResourceError):
 
     def __str__(self) -> str:
         return f"{self.what}: not done within {self.seconds:g} s"
+
+
+def plain_traceback(error: BaseException | None) -> str:
+    """Return where *error* was raised, as text: the end of it, and no values of variables.
+
+    Given to a log or report in the place of the exception: what renders exceptions may show every local variable,
+    secrets included, takes long to do so, and runs a stranger's `__repr__` on our loop.
+    """
+    if error is None:
+        return ""
+    import traceback  # noqa: PLC0415 - slow to load, and needed only when something has failed
+
+    frames = "".join(traceback.format_tb(error.__traceback__))
+    return f"{frames[-_TRACEBACK_CHARACTERS:]}{type(error).__name__}"

@@ -15,11 +15,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextvars import Context
 from typing import Any, Final
 
-from geartrain.errors import FormatUnknown, RunNotFound, RuntimeClosed
+from geartrain.errors import FormatUnknown, RunNotFound, RuntimeClosed, plain_traceback
 from geartrain.limits import Limits
 from geartrain.machine import Call, CallStatus, HoldKind, Run
 from geartrain.persistence import Journal, RunCorrupt, StoreFailed
-from geartrain.runtime._log import log, plain_traceback
+from geartrain.runtime._log import log
 from geartrain.runtime._reading._runs import OpenCall, open_calls, read_run
 from geartrain.runtime._tasks import EffectTask, EffectTasks, End, Ended
 from geartrain.tools import ThreadPool, inside_a_tool

@@ -22,7 +22,7 @@ from anyio.abc import TaskGroup
 
 from geartrain.actors import ActorFailure, ActorGroup, CellState
 from geartrain.clock import Clock
-from geartrain.errors import GeartrainError, InternalError, InvalidValue, RuntimeClosed, UsageError
+from geartrain.errors import GeartrainError, InternalError, InvalidValue, RuntimeClosed, UsageError, plain_traceback
 from geartrain.ids import Ids
 from geartrain.limits import Limits
 from geartrain.persistence import Claim, Journal
@@ -32,7 +32,7 @@ from geartrain.runtime._effects._executor import Executor
 from geartrain.runtime._effects._handoff import with_handoffs
 from geartrain.runtime._effects._registry import Effects
 from geartrain.runtime._hub import Hub
-from geartrain.runtime._log import log, plain_traceback
+from geartrain.runtime._log import log
 from geartrain.runtime._node import Node
 from geartrain.runtime._patrol import patrol
 from geartrain.runtime._policy import Policy

@@ -17,9 +17,10 @@ from typing import Any, Final
 from weakref import WeakSet
 
 from geartrain.clock import Clock
+from geartrain.errors import plain_traceback
 from geartrain.machine import Run
 from geartrain.runtime._entry import Moved
-from geartrain.runtime._log import log, plain_traceback
+from geartrain.runtime._log import log
 from geartrain.runtime._reading._projection import project
 from geartrain.trace import Observer, TraceRecord
 

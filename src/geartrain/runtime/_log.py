@@ -2,26 +2,11 @@
 
 from __future__ import annotations
 
-import traceback
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from geartrain.machine import Run, Verdict
-
-_SHOWN: Final = 4_000
-
-
-def plain_traceback(error: BaseException | None) -> str:
-    """Return where *error* was raised, as text.
-
-    Given to the log in the place of the exception: what renders exceptions may show every local variable, secrets
-    included, takes long to do so, and runs a stranger's `__repr__` on our loop.
-    """
-    if error is None:
-        return ""
-    frames = "".join(traceback.format_tb(error.__traceback__))
-    return f"{frames[-_SHOWN:]}{type(error).__name__}"
 
 
 class _LazyLog:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from geartrain.machine import Event, TimerFired
-from geartrain.runtime._log import log, plain_traceback
+from geartrain.errors import plain_traceback
+from geartrain.runtime._log import log
 from geartrain.runtime._node import Node, RunAtWork
 
 # Runs looked at before others have their turn on the loop.
@@ -41,8 +41,3 @@ def _look_at(node: Node, actor: RunAtWork) -> None:
     if dead:
         log.warning("effects_were_dead", run_id=actor.run.id, keys=list(dead))
         node.hub.live(actor.run.id, "effects_were_dead", {"keys": list(dead)})
-
-
-def is_dwell(event: Event) -> bool:
-    """Whether an event says that an answer is overdue."""
-    return isinstance(event, TimerFired) and event.kind == "dwell"

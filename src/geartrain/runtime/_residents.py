@@ -16,17 +16,16 @@ from functools import partial
 from typing import Final
 
 from geartrain import faults
-from geartrain.errors import FormatUnknown, GeartrainError, RunNotFound, RunSetApart, RuntimeClosed
-from geartrain.machine import ENDED, Run, alarms, decode_event, wake_at
+from geartrain.errors import FormatUnknown, GeartrainError, RunNotFound, RunSetApart, RuntimeClosed, plain_traceback
+from geartrain.machine import ENDED, Event, Run, TimerFired, alarms, decode_event, wake_at
 from geartrain.mailbox import Lane
 from geartrain.persistence import InboxItem, JournalConflict, LoadedRun, OwnershipLost, RunCorrupt, StoreFailed
 from geartrain.runtime._actor import RunActor
 from geartrain.runtime._circuit import outlast
 from geartrain.runtime._delivery import Delivery
 from geartrain.runtime._entry import Revived, nothing_new, revive
-from geartrain.runtime._log import log, plain_traceback
+from geartrain.runtime._log import log
 from geartrain.runtime._node import Node, RunAtWork
-from geartrain.runtime._patrol import is_dwell
 from geartrain.runtime._run_supervisor import BACKOFF
 from geartrain.runtime._suspects import READ_AGAIN, interruption, recovered, suspect
 from geartrain.supervisor import RestartLimit
@@ -270,7 +269,7 @@ class Residents:
             return None
         spec, at_work = actor.specs[run.spec], not node.suspects.waits(run.id)
         for event in alarms(run, spec, now, at_work=at_work):
-            if not (is_dwell(event) and (node.circuit.open or node.effects.vouches(actor))):
+            if not (_is_dwell(event) and (node.circuit.open or node.effects.vouches(actor))):
                 actor.put_alarm(event)
         return wake_at(run, spec, after=now, at_work=at_work)
 
@@ -333,3 +332,8 @@ class Residents:
 
 def _from_inbox(item: InboxItem) -> Delivery:
     return Delivery(decode_event(item.type, item.version, item.body), outside=True, inbox=item.number)
+
+
+def _is_dwell(event: Event) -> bool:
+    """Whether an event says that an answer is overdue."""
+    return isinstance(event, TimerFired) and event.kind == "dwell"

@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from geartrain.actors import ActorStopped, CellState
-from geartrain.errors import GeartrainError, InternalError, RunSetApart, RuntimeClosed
+from geartrain.errors import GeartrainError, InternalError, RunSetApart, RuntimeClosed, plain_traceback
 from geartrain.limits import Limits
 from geartrain.machine import ENDED, ActorRestarted, Event, HoldKind, Run, RunQuarantined, encode_event
 from geartrain.persistence import (
@@ -36,7 +36,7 @@ from geartrain.runtime._circuit import is_raised, outlast
 from geartrain.runtime._delivery import Delivery, culprit_of
 from geartrain.runtime._edge import clean_text
 from geartrain.runtime._entry import revive
-from geartrain.runtime._log import log, plain_traceback
+from geartrain.runtime._log import log
 from geartrain.runtime._node import Node
 from geartrain.supervisor import Backoff, CrashContext, CrashReport, Offender, Restart, RestartLimit
 from geartrain.tools import error_text

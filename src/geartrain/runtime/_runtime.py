@@ -60,8 +60,6 @@ from geartrain.supervisor import OnCrash, Supervisor, SupervisorRef, supervise
 from geartrain.tools import ProcessStatistics, ThreadPool
 from geartrain.trace import Observer, TraceRecord
 
-# The owner's claim on a store that only one process can have open lasts until it is released.
-
 
 class RuntimeStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """How a runtime is doing, as of the moment of asking; `processes` is None until a tool needs a worker process.

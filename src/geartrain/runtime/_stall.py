@@ -26,7 +26,8 @@ from typing import Final
 
 import msgspec
 
-from geartrain.runtime._log import log, plain_traceback
+from geartrain.errors import plain_traceback
+from geartrain.runtime._log import log
 
 # Signs of life asked for within the limit.
 _SIGNS: Final = 4

@@ -10,7 +10,8 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from geartrain.runtime._log import log, plain_traceback
+from geartrain.errors import plain_traceback
+from geartrain.runtime._log import log
 from geartrain.runtime._node import Node
 
 # However late the next wake-up is, the store is asked again after this long: clocks are corrected (a clock that reads

@@ -126,11 +126,7 @@ class Engine:
             return
         self._mode = Mode.ENDING
         for child in list(self.children.values()):
-            child.comes_back = False
-            if child.state in _RUNS:
-                self._order.call_for_stop(child)
-            elif child.state is ChildState.WAITING:
-                self._put_down(child)
+            self._let_down(child)
         self._advance()
 
     def kill(self) -> None:
@@ -203,12 +199,15 @@ class Engine:
 
     def stop_child(self, child: Child) -> None:
         """Have *child* stop, and stay down."""
+        self._let_down(child)
+        self._advance()
+
+    def _let_down(self, child: Child) -> None:
         child.comes_back = False
         if child.state in _RUNS:
             self._order.call_for_stop(child)
         elif child.state is ChildState.WAITING:
             self._put_down(child)
-        self._advance()
 
     def restart_child(self, child: Child) -> bool:
         """Have *child* end, if it runs, and start again, not counted and without back-off; return whether it ran."""

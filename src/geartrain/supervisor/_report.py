@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import traceback
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
 
+from geartrain.errors import plain_traceback
 from geartrain.supervisor._strategy import Restart
-
-_TRACEBACK_LENGTH_MAX: Final = 4_000
 
 
 class CrashContext(StrEnum):
@@ -55,7 +52,4 @@ def traceback_of(error: BaseException | None) -> str:
     """Return where *error*, or what it came from, was raised: the end of the traceback, and no values of variables."""
     while error is not None and error.__traceback__ is None:
         error = error.__cause__
-    if error is None:
-        return ""
-    frames = "".join(traceback.format_tb(error.__traceback__))
-    return f"{frames[-_TRACEBACK_LENGTH_MAX:]}{type(error).__name__}"
+    return plain_traceback(error)

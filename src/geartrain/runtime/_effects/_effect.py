@@ -9,12 +9,13 @@ from functools import partial
 from typing import Any, Protocol
 
 from geartrain import faults
+from geartrain.errors import plain_traceback
 from geartrain.machine import Command, Event, RunQuarantined
 from geartrain.runtime._edge import clean_text
 from geartrain.runtime._effects._executor import Executor
 from geartrain.runtime._effects._gate import Gate
 from geartrain.runtime._effects._given_up import GIVEN_UP, name_what_runs_on
-from geartrain.runtime._log import log, plain_traceback
+from geartrain.runtime._log import log
 from geartrain.runtime._node import FoundSpecs, Node, RunAtWork
 from geartrain.runtime._tasks import EffectTask, Ended
 from geartrain.tools import StartedTasks, error_text

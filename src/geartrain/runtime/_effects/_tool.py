@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from geartrain.actors import Reply
+from geartrain.errors import plain_traceback
 from geartrain.machine import CallStatus, ResultStatus, RunCall, ToolFinished, ToolStarted, WriteInDoubt
 from geartrain.runtime._attempts import Wait
 from geartrain.runtime._edge import clean_text, plain_payload
@@ -21,7 +22,7 @@ from geartrain.runtime._effects._effect import Effect, Registry
 from geartrain.runtime._effects._executor import CallOutcome
 from geartrain.runtime._effects._given_up import tell_late_end
 from geartrain.runtime._effects._traced import TracedRecords
-from geartrain.runtime._log import log, plain_traceback
+from geartrain.runtime._log import log
 from geartrain.runtime._node import RunAtWork
 from geartrain.runtime._reading._projection import OWN_NAMES
 from geartrain.runtime._reading._results import whole_result
