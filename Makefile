@@ -12,7 +12,7 @@ INSTALL_PACKAGE := $(INSTALL) --no-deps --no-build-isolation --editable .
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test lint types docs chaos cancel-sweep beside bench constraints clean
+.PHONY: help run test lint types docs chaos cancel-sweep tree-sweep beside bench constraints clean
 
 help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{ printf "make %-12s %s\n", $$1, $$2 }'
@@ -38,6 +38,9 @@ chaos: .venv/.installed-dev ## kill at every fault point, break every file opera
 
 cancel-sweep: .venv/.installed-dev ## cancel runs at a thousand instants of whatever a tool does, some minutes (ARGS="--help")
 	$(BIN)/python tests/chaos/cancel_sweep.py $(ARGS)
+
+tree-sweep: .venv/.installed-dev ## play 10,000 random trees of runs and look at each, about an hour (ARGS="--trees 500")
+	$(BIN)/python tests/chaos/tree_sweep.py $(ARGS)
 
 beside: .venv/.installed-dev ## what one run that misbehaves costs 99 others, in each way (ARGS="--help")
 	$(BIN)/python benchmarks/beside.py $(ARGS)

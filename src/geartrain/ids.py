@@ -52,8 +52,13 @@ def digest(data: bytes) -> str:
 
 
 def derived_run_id(*parts: str) -> str:
-    """Return the run id that follows from *parts*: an idempotency key, or a parent and its call."""
+    """Return the run id that follows from *parts*."""
     return "r-" + digest("\x1f".join(parts).encode("utf-8", "surrogatepass"))[:16]
+
+
+def sub_agent_run_id(run_id: str, call: str) -> str:
+    """Return the id of the run that *call* of *run_id* starts: started twice, it is one run."""
+    return derived_run_id("call", run_id, call)
 
 
 def call_id(turn: int, position: int) -> str:

@@ -80,6 +80,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     dead_letters: int = 1_000
     messages_from_threads: int = 1_000
     sub_agent_width: int = 1_000
+    sub_agent_depth: int = 8
+    # Sub-agents of one run, of one tree and of all trees here that are at work at once; the others are queued.
+    sub_agents_at_once: int = 50
+    sub_agents_at_once_per_tree: int = 200
+    sub_agents_at_once_per_node: int = 1_000
 
     # One node
     task_calls_at_once: int = 1_000

@@ -158,6 +158,8 @@ async def find(setting: Setting, given: str) -> Found:
         setting.screen.tell(f"store {place.path}", "dim")
     async with open_reader(place.path) as reader:
         snapshot = await reader.snapshot(run_id)
+        if snapshot.sub_agents:  # what they ask can be answered here
+            snapshot = msgspec.structs.replace(snapshot, waiting=(await reader.tree(run_id)).open_calls)
         return Found(place, snapshot, await reader.spec(snapshot.spec))
 
 
@@ -186,11 +188,11 @@ async def decide(
 
     async def act(handle: RunHandle) -> None:
         if not approved:
-            await handle.deny(call.call_id, by=setting.by, reason=reason)
+            await handle.deny(call.id, by=setting.by, reason=reason)
             return
         scope: Literal["", "run"] = "run" if remember else ""
         await handle.approve(
-            call.call_id,
+            call.id,
             by=setting.by,
             reason=reason,
             arguments=arguments,
@@ -210,7 +212,7 @@ async def settle(
     return await do(
         setting,
         found,
-        lambda handle: handle.settle(call.call_id, by=setting.by, done=done, not_done=not_done, text=text),
+        lambda handle: handle.settle(call.id, by=setting.by, done=done, not_done=not_done, text=text),
     )
 
 
@@ -262,7 +264,7 @@ def chosen(setting: Setting, found: Found, call_id: str | None, kind: str, wante
     """Return the call that a decision is about: the one named, or else the only one that waits for it."""
     snapshot = found.snapshot
     fitting = [call for call in snapshot.waiting if call.waits_for == kind]
-    named = [call for call in fitting if call_id in (None, call.call_id)]
+    named = [call for call in fitting if call_id in (None, call.call_id, call.id)]
     if len(named) == 1:
         return named[0]
     way = setting.way(found.place)
@@ -272,7 +274,7 @@ def chosen(setting: Setting, found: Found, call_id: str | None, kind: str, wante
     elif not fitting:
         for line in next_steps(snapshot, way):
             setting.screen.say(line)
-    open_calls = tuple(call.call_id for call in fitting)
+    open_calls = tuple(call.call_id if call.run_id == snapshot.id else call.id for call in fitting)
     if call_id is not None:
         raise CallNotWaiting(snapshot.id, call_id, _WAITS[kind], open_calls)
     raise CallNotChosen(snapshot.id, wanted, open_calls)

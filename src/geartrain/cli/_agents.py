@@ -20,7 +20,7 @@ from typing import Any, Final
 from geartrain.cli._errors import AgentUnknown, AppUnusable, OptionInvalid
 from geartrain.machine import AgentSpec
 from geartrain.models import ModelNotFound
-from geartrain.runtime import Agent, Policy, default_policy, with_handoffs
+from geartrain.runtime import Agent, Policy, default_policy, with_others
 from geartrain.tools import file_tools
 
 RESEARCHER: Final = "researcher"
@@ -89,7 +89,7 @@ def cast_of(app: str | None, folder: Path, *, model: str | None = None, recorded
     own, policy = _loaded(named, home) if named is not None else ([], default_policy)
     if len({agent.name for agent in own}) != len(own):
         raise AppUnusable(named or "", "has two agents of one name")
-    agents = {agent.name: agent for agent in with_handoffs(own)}
+    agents = {agent.name: agent for agent in with_others(own)}
     if RESEARCHER not in agents:
         agents[RESEARCHER] = _researcher_for(model, recorded)
     return Cast(agents, tuple(agent.name for agent in own), policy)

@@ -34,6 +34,9 @@ async def list_(
     stuck: Annotated[
         bool, typer.Option("--stuck", help="Only runs that do not get on: why, since when, what was done about it.")
     ] = False,
+    root: Annotated[
+        str | None, typer.Option("--root", metavar="RUN", help="Only this run and all below it.", show_default=False)
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="How many at most.")] = 20,
     everything: Annotated[bool, typer.Option("--all", help="All of them, however many.")] = False,
     store: StoreOption = None,
@@ -43,14 +46,15 @@ async def list_(
     from geartrain.cli import _show  # noqa: PLC0415
 
     if stuck:
-        if state or agent or waiting:
-            raise typer.BadParameter("--stuck goes with none of --state, --agent and --waiting")
+        if state or agent or waiting or root:
+            raise typer.BadParameter("--stuck goes with none of --state, --agent, --waiting and --root")
         return await _show.list_stuck(setting_of(store=store, json=json), limit=None if everything else limit)
     return await _show.list_runs(
         setting_of(store=store, json=json),
         states=state or (),
         agent=agent,
         waiting=waiting,
+        root=root,
         limit=None if everything else limit,
     )
 
@@ -61,11 +65,16 @@ async def show(
     *,
     run: RunOrFileArgument,
     full: Annotated[bool, typer.Option("--full", help="Also what each model call saw.")] = False,
+    tree: Annotated[bool, typer.Option("--tree", help="In its place the run and all below it, a line each.")] = False,
     store: StoreOption = None,
     app: AppOption = None,
     json: JsonOption = False,
 ) -> int:
     """Show one run: how it stands, and all that happened, with times, calls, results and decisions."""
+    if tree:
+        from geartrain.cli import _tree  # noqa: PLC0415
+
+        return await _tree.show_tree(setting_of(store=store, app=app, json=json), run)
     from geartrain.cli import _show  # noqa: PLC0415
 
     return await _show.show(setting_of(store=store, app=app, json=json), run, full=full)

@@ -71,14 +71,19 @@ async def watch(
     context: typer.Context,  # noqa: ARG001
     *,
     run: RunArgument,
+    tree: Annotated[bool, typer.Option("--tree", help="The run and all below it, as they change.")] = False,
     store: StoreOption = None,
     app: AppOption = None,
     json: JsonOption = False,
 ) -> int:
     """Watch a run, whichever process moves it: what has happened, and what happens until it ends.
 
-    It only reads. With --json each record is a line of its own.
+    It only reads. With --json each record (with --tree: the whole tree whenever it has changed) is a line of its own.
     """
+    if tree:
+        from geartrain.cli import _tree  # noqa: PLC0415
+
+        return await _tree.watch_tree(setting_of(store=store, app=app, json=json), run)
     from geartrain.cli import _watch  # noqa: PLC0415
 
     return await _watch.watch(setting_of(store=store, app=app, json=json), run)

@@ -11,7 +11,7 @@ from geartrain.cli._text import one_line
 from geartrain.machine import AgentSpec, ToolSpec
 
 _FLAGS: Final = ("kind", "read_only", "idempotent", "verify", "external", "timeout_seconds")
-_PLAIN: Final = ("model", "on_denied", "on_budget", "consult", "max_output_tokens", "rules_version")
+_PLAIN: Final = ("shares", "model", "on_denied", "on_budget", "consult", "max_output_tokens", "rules_version")
 _STRUCTS: Final = ("budget", "context", "limits")
 _WHOLE: Final = (
     "instructions",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import anyio
+from msgspec.structs import replace
 
 from geartrain.cli._agents import Cast
 from geartrain.cli._approver import Answer, Approver
@@ -27,6 +28,7 @@ Act = Callable[[Runtime], Awaitable[object]]
 _TOLD: Final = {
     "state_transition": "cyan",
     "tool_call_requested": "",
+    "sub_agent_started": "",
     "approval_requested": "yellow",
     "approval_decided": "yellow",
     "tool_call_finished": "dim",
@@ -141,9 +143,9 @@ def _decision(job: Job, call: OpenCall, *, approved: bool) -> Act:
     async def act(runtime: Runtime) -> None:
         handle = await runtime.get(job.run_id)
         if approved:
-            await handle.approve(call.call_id, by=job.by, arguments_digest=call.arguments_digest)
+            await handle.approve(call.id, by=job.by, arguments_digest=call.arguments_digest)
         else:
-            await handle.deny(call.call_id, by=job.by)
+            await handle.deny(call.id, by=job.by)
 
     return act
 
@@ -151,7 +153,8 @@ def _decision(job: Job, call: OpenCall, *, approved: bool) -> Act:
 def _to_ask_about(rest: RunSnapshot) -> OpenCall | None:
     """Return the first call that waits for approval, if nothing but approvals keeps the run from going on."""
     kinds = {hold.partition("(")[0] for hold in rest.holds}
-    if rest.state != RunState.SUSPENDED or kinds != {HoldKind.APPROVAL}:
+    below = bool(rest.sub_agents) and not kinds - {HoldKind.APPROVAL}
+    if not below and (rest.state != RunState.SUSPENDED or kinds != {HoldKind.APPROVAL}):
         return None
     return next((call for call in rest.waiting if call.waits_for == HoldKind.APPROVAL), None)
 
@@ -165,7 +168,7 @@ async def _leg(runtime: Runtime, job: Job, act: Act) -> RunSnapshot:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_tell, watch, job)
             try:
-                rest = await (await runtime.get(job.run_id)).wait_at_rest()
+                rest = await _rested(runtime, job.run_id)
             except GeartrainError as error:  # the task group would wrap it
                 rest = error
             finally:
@@ -174,6 +177,18 @@ async def _leg(runtime: Runtime, job: Job, act: Act) -> RunSnapshot:
         watch.close()
     if isinstance(rest, GeartrainError):
         raise rest
+    return rest
+
+
+async def _rested(runtime: Runtime, run_id: str) -> RunSnapshot:
+    """Wait until a run rests, with the tree that it is in; its sub-agents' questions are told as its own."""
+    handle = await runtime.get(run_id)
+    rest = await handle.wait_at_rest()
+    if rest.root != run_id:
+        await (await runtime.get(rest.root)).wait_at_rest()
+        rest = await handle.wait_at_rest()
+    if rest.sub_agents and not rest.ended:
+        rest = replace(rest, waiting=(await handle.tree()).open_calls)
     return rest
 
 

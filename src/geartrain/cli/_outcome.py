@@ -91,7 +91,7 @@ def next_steps(snapshot: RunSnapshot, way: Way) -> list[str]:
     """Return what a run that rests waits for, and the commands that answer it."""
     if snapshot.ended or not (snapshot.at_rest or snapshot.state == RunState.SUSPENDED):
         return []
-    lines = [line for call in snapshot.waiting for line in _call_steps(call, way, len(snapshot.waiting) > 1)]
+    lines = [line for call in snapshot.waiting for line in call_steps(call, way, len(snapshot.waiting) > 1)]
     if snapshot.awaits_reply:
         line = command_line("reply", snapshot.id, way)
         lines += [
@@ -122,7 +122,8 @@ def waits_of(snapshot: RunSnapshot) -> list[str]:
     return [*snapshot.holds, *(["reply"] if snapshot.awaits_reply else []), *answers]
 
 
-def _call_steps(call: OpenCall, way: Way, several: bool) -> list[str]:
+def call_steps(call: OpenCall, way: Way, several: bool) -> list[str]:
+    """Return what *call* waits for, and the commands that answer it."""
     which = [call.call_id] if several else []
     what = f"{call.call_id} {safe(call.tool)}"
     match call.waits_for:

@@ -69,7 +69,7 @@ async def answer(setting: Setting, given: str, call_id: str | None, text: str, s
     found = await find_going(setting, given)
     if call_id is None:
         wanted = "which call to answer? it must be waiting for an answer from outside"
-        call_id = chosen(setting, found, None, "answer", wanted).call_id
+        call_id = chosen(setting, found, None, "answer", wanted).id
     return await do(
         setting,
         found,

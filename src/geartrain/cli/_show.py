@@ -13,7 +13,7 @@ from geartrain.cli._errors import AppUnusable
 from geartrain.cli._given import Given, opened
 from geartrain.cli._outcome import EXIT_CODES, FAILED, Way, advice, command_line, next_steps, reasons, summary, waits_of
 from geartrain.cli._screen import Screen
-from geartrain.cli._stores import store_to_read
+from geartrain.cli._stores import find_run, store_to_read
 from geartrain.cli._text import one_line, safe
 from geartrain.cli._timeline import line_of, local_time, shown_time
 from geartrain.cli._why import stuck_line, why_rows
@@ -212,16 +212,25 @@ def left_behind(run: RunSnapshot | RunSummary, owner: StoreOwner | None, way: Wa
 
 
 async def list_runs(
-    setting: Setting, *, states: Sequence[str], agent: str | None, waiting: bool, limit: int | None
+    setting: Setting,
+    *,
+    states: Sequence[str],
+    agent: str | None,
+    waiting: bool,
+    limit: int | None,
+    root: str | None = None,
 ) -> int:
-    """Print runs, newest first; *limit* None prints all. Returns 0."""
-    place = store_to_read(setting.store, setting.folder, setting.index)
+    """Print runs, newest first; *limit* None prints all, *root* is that of the tree that they are in. Returns 0."""
+    if root is None:
+        place = store_to_read(setting.store, setting.folder, setting.index)
+    else:
+        place, root = await find_run(root, setting.store, setting.folder, setting.index)
     found: list[RunSummary] = []
     async with open_reader(place.path) as reader:
         after: tuple[float, str] | None = None
         while limit is None or len(found) < limit:
             page = _PAGE if limit is None else min(_PAGE, limit - len(found))
-            rows = await reader.list(after=after, limit=page, states=states, agent=agent, waiting=waiting)
+            rows = await reader.list(after=after, limit=page, states=states, agent=agent, waiting=waiting, root=root)
             found += rows
             if len(rows) < page:
                 break
@@ -233,7 +242,7 @@ async def list_runs(
     elif found:
         _print_table(found, store_owner(place.path), setting.way(place))
     else:
-        setting.screen.tell(f"no run{' fits' if states or agent or waiting else ''} in {place.path}")
+        setting.screen.tell(f"no run{' fits' if states or agent or waiting or root else ''} in {place.path}")
     if limit is not None and len(found) == limit:
         setting.screen.tell(f"the newest {limit:,}; --all shows all, --limit N another number", "dim")
     if found and totals is not None:

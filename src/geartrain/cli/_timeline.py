@@ -125,6 +125,10 @@ def _approval_decided(payload: Payload) -> str:
     return one_line(f"{decided}{remember}{edited}{reason}", _WIDE)
 
 
+def _sub_agent_started(payload: Payload) -> str:
+    return one_line(f"{payload['call_id']} {payload['agent']} starts as run {payload['run_id']}", _WIDE)
+
+
 def _tool_started(payload: Payload) -> str:
     again = f", attempt {payload['attempt']}" if payload["attempt"] > 1 else ""
     return one_line(f"write begins: {payload['call_id']} {payload['tool']}{again}", _WIDE)
@@ -244,6 +248,7 @@ _LINES: Final[Mapping[str, Callable[[Payload], str]]] = MappingProxyType(
         "guardrail": _guardrail,
         "approval_requested": _approval_wanted,
         "approval_decided": _approval_decided,
+        "sub_agent_started": _sub_agent_started,
         "tool_call_started": _tool_started,
         "tool_call_finished": _tool_finished,
         "write_in_doubt": _in_doubt,

@@ -41,6 +41,7 @@ from geartrain.machine._events import (
     RunRecovered,
     RunResumed,
     RunStarted,
+    ShareRaised,
     SubAgentEnded,
     TimerFired,
     ToolFinished,
@@ -51,7 +52,15 @@ from geartrain.machine._events import (
 from geartrain.machine._fold import Difference, fold, join_path, split_path
 from geartrain.machine._guards import guard_arguments, guard_text
 from geartrain.machine._opening import HANDOFF_PREFIX
-from geartrain.machine._outside import EXTERNAL, awaits_answer, awaits_reply, is_outside, rests, waits_outside
+from geartrain.machine._outside import (
+    EXTERNAL,
+    awaits_answer,
+    awaits_reply,
+    is_outside,
+    rests,
+    sub_agents_at_work,
+    waits_outside,
+)
 from geartrain.machine._outstanding import alarms, outstanding, overdue_keys, wake_at
 from geartrain.machine._reasons import HOLDS, KIND_OF_CODE, KINDS, REASONS, RESULTS, Meaning, Reason, what_to_do
 from geartrain.machine._run import Call, Run
@@ -115,6 +124,7 @@ from geartrain.machine._values import (
     ToolCall,
     Traced,
     Usage,
+    Used,
     Value,
     Verdict,
 )
@@ -216,6 +226,7 @@ __all__ = [
     "RunStarted",
     "RunState",
     "SecondsReached",
+    "ShareRaised",
     "Shortening",
     "Specs",
     "StartSubAgent",
@@ -239,6 +250,7 @@ __all__ = [
     "TurnTaken",
     "TurnsReached",
     "Usage",
+    "Used",
     "Value",
     "Verdict",
     "WriteInDoubt",
@@ -271,6 +283,7 @@ __all__ = [
     "split_path",
     "step",
     "stuck",
+    "sub_agents_at_work",
     "waits_outside",
     "wake_at",
     "what_to_do",

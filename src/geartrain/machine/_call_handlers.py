@@ -14,15 +14,17 @@ from geartrain.machine._events import (
     CallAnswered,
     CallSettled,
     PermissionsEvaluated,
+    ShareRaised,
     SubAgentEnded,
     ToolFinished,
     ToolStarted,
     WriteInDoubt,
 )
 from geartrain.machine._guards import text_problem
+from geartrain.machine._ledger import beyond_reach
 from geartrain.machine._moves import deny, doubt, go_on, leave_in_doubt, let_through, not_done
 from geartrain.machine._opening import arguments_problem
-from geartrain.machine._outside import awaits_answer
+from geartrain.machine._outside import awaits_answer, bounded
 from geartrain.machine._run import Call
 from geartrain.machine._shorten import brief
 from geartrain.machine._states import (
@@ -297,6 +299,8 @@ def on_answered(draft: Draft, event: CallAnswered) -> None:
         raise Refused(f"call {call.id!r} already has its result ({call.result.status})", duplicate=True)
     if draft.run.ending is not None and not awaits_answer(call):
         raise Refused(f"the run is ending, and nobody is to answer call {call.id!r}")
+    if call.sub_agent and call.status is RUNNING and bounded(draft.spec):
+        raise Refused(f"call {call.id!r} has started a run, whose end is awaited: cancel that")
     if call.status in (STARTED, VERIFYING) and not call.external:
         raise Refused(f"the write {call.id!r} has started; its outcome is awaited")
     result = CallResult(status=event.status, text=event.text, size=len(event.text), by=event.by or event.source)
@@ -311,8 +315,7 @@ def on_sub_agent_ended(draft: Draft, event: SubAgentEnded) -> None:
     call = draft.need_call(event.call_id, RUNNING)
     if not call.sub_agent:
         raise Refused(f"call {call.id!r} is no sub-agent's")
-    charge_sub_agent(draft, event.usage)
-    draft.set(tool_calls=draft.run.tool_calls + max(0, event.tool_calls))
+    charge_sub_agent(draft, event)
     if event.state is RunState.FINISHED:
         result = CallResult(status=ResultStatus.OK, text=event.text, size=len(event.text))
     else:
@@ -322,4 +325,15 @@ def on_sub_agent_ended(draft: Draft, event: SubAgentEnded) -> None:
         if status in FAILURES:
             draft.set(tool_failures=draft.run.tool_failures + 1)
     draft.finish_call(call, result)
+    _moved(draft)
+
+
+def on_share_raised(draft: Draft, event: ShareRaised) -> None:
+    """Reserve a new share for a sub-agent at work, if the run's own budget has that much left."""
+    call = draft.need_call(event.call_id, RUNNING)
+    if not call.sub_agent or call.share is None:
+        raise Refused(f"call {call.id!r} has no share of this run's budget")
+    if (problem := beyond_reach(draft, call.share, event.budget)) is not None:
+        raise Refused(problem)
+    draft.set_call(call, share=event.budget)
     _moved(draft)

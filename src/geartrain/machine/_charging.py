@@ -15,8 +15,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from geartrain.machine._draft import Draft
+from geartrain.machine._events import SubAgentEnded
+from geartrain.machine._outside import bounded
 from geartrain.machine._spec import Price
-from geartrain.machine._values import Usage
+from geartrain.machine._values import Usage, Used
 
 # Characters of English text in a token, as the providers' own rule of thumb has it.
 CHARACTERS_PER_TOKEN: Final = 4
@@ -49,9 +51,24 @@ def charge_lost(draft: Draft, attempts: int = 1, *, summary: bool = False) -> No
         _add(draft, _priced(draft, _plausible(usage), summary=summary, calls=attempts))
 
 
-def charge_sub_agent(draft: Draft, usage: Usage) -> None:
-    """Add what a sub-agent has used, as it was charged there."""
-    _add(draft, _plausible(usage))
+def charge_sub_agent(draft: Draft, event: SubAgentEnded) -> None:
+    """Add what a sub-agent's run has used, as it was charged there, to what is used below this one.
+
+    By the rules of before there were shares, to what the run itself has used.
+    """
+    usage = _plausible(event.usage)
+    if not bounded(draft.spec):
+        _add(draft, usage)
+        draft.set(tool_calls=draft.run.tool_calls + max(0, event.tool_calls))
+        return
+    used = Used(
+        turns=max(0, event.turns),
+        seconds=max(0.0, event.seconds),
+        tool_failures=max(0, event.tool_failures),
+        tool_calls=max(0, event.tool_calls),
+        usage=usage,
+    )
+    draft.set(below=used if draft.run.below is None else draft.run.below.plus(used))
 
 
 def _add(draft: Draft, usage: Usage) -> None:

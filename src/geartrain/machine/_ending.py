@@ -3,14 +3,22 @@
 Rule 1: a cause of the end is sticky. Nothing starts after it.
 Rule 2: the run ends when nothing is in progress, or when the grace is over, whichever is first.
 Rule 3: open reads are then cancelled, started writes in doubt, everything else not started.
+Rule 4: sub-agents are waited for a little longer; those that have not ended even then are named in the cause.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec.structs import replace
+
+from geartrain.ids import sub_agent_run_id
 from geartrain.machine._context import keep_window, merge_results, say
 from geartrain.machine._draft import Draft
-from geartrain.machine._outside import awaits_answer
+from geartrain.machine._outside import awaits_answer, bounded, sub_agents_at_work
 from geartrain.machine._reached import budget_reached, deadline_passed, error, reached
+from geartrain.machine._run import Call, Run
 from geartrain.machine._shorten import brief
 from geartrain.machine._states import (
     ALLOWED,
@@ -25,6 +33,9 @@ from geartrain.machine._states import (
     RunState,
 )
 from geartrain.machine._values import CallResult, Ending, Message, RunError
+
+# Runs of sub-agents named of those that did not end in time.
+SURVIVORS_NAMED: Final = 5
 
 
 def end(draft: Draft, state: RunState, cause: RunError | None, by: str = "") -> None:
@@ -79,17 +90,42 @@ def end_now(draft: Draft) -> None:
     assert ending is not None, "a run ends for a cause"
     if draft.run.guarding:
         draft.set(calls=())  # a text that nobody let through is no part of the context
-    for call in draft.run.calls:
-        if call.result is None:
-            status, text = _LEFT_OVER.get(CallStatus.IN_DOUBT if call.doubted else call.status, _NOT_STARTED)
-            draft.finish_call(call, CallResult(status=status, text=text, size=len(text)))
+    cause = _with_survivors(draft.run, ending.error) if bounded(draft.spec) else ending.error
+    _leave_over(draft, draft.run.calls)
     if draft.run.calls:
         merge_results(draft)
     if draft.run.final_answer is not None:
         say(draft, Message(role="assistant", text=draft.run.final_answer, turn=draft.run.turn_count))
     keep_window(draft, draft.spec.context)
-    draft.set(holds=(), error=ending.error, compacting=0)
+    draft.set(holds=(), error=cause, compacting=0)
     draft.enter(ending.state)
+
+
+def _leave_over(draft: Draft, calls: Iterable[Call]) -> None:
+    for call in calls:
+        if call.result is None:
+            status, text = _LEFT_OVER.get(CallStatus.IN_DOUBT if call.doubted else call.status, _NOT_STARTED)
+            draft.finish_call(call, CallResult(status=status, text=text, size=len(text)))
+
+
+def _with_survivors(run: Run, cause: RunError | None) -> RunError | None:
+    """Return *cause* with the runs of sub-agents named that have not ended in time."""
+    left = [sub_agent_run_id(run.id, call.id) for call in sub_agents_at_work(run)]
+    if not left or cause is None:
+        return cause
+    return error(cause.code, f"{cause.message}; not ended in time: {', '.join(left[:SURVIVORS_NAMED])}")
+
+
+def grace_over(draft: Draft) -> None:
+    """End without waiting any longer; but for sub-agents, whose grace began later, for as long as a wait may dwell."""
+    ending = draft.run.ending
+    assert ending is not None, "only an ending run has a grace"
+    if ending.extended or not (bounded(draft.spec) and sub_agents_at_work(draft.run)):
+        end_now(draft)
+        return
+    _leave_over(draft, [call for call in draft.run.calls if not call.sub_agent])
+    until = draft.now + draft.spec.limits.dwell_seconds
+    draft.set(ending=replace(ending, grace_until=until, extended=True))
 
 
 def check_budget(draft: Draft) -> None:
@@ -117,7 +153,7 @@ def over_budget(draft: Draft, cause: RunError) -> None:
     it is turns that are used up: these end the run.
     """
     mode = draft.spec.on_budget
-    raisable = budget_reached(draft.run, before_call=True) is not None and cause.code not in _FINAL
+    raisable = budget_reached(draft.run.whole, before_call=True) is not None and cause.code not in _FINAL
     if mode == "suspend" and raisable:
         draft.hold(HoldKind.BUDGET, reason=cause.message, code=cause.code)
     elif mode == "wrap_up" and cause.code not in (*_FINAL, ReasonCode.CONDITION_MET, ReasonCode.MAX_TURNS_EXCEEDED):

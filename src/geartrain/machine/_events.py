@@ -200,7 +200,10 @@ class CallAnswered(EventBase, frozen=True, kw_only=True):
 
 
 class SubAgentEnded(EventBase, frozen=True, kw_only=True):
-    """A sub-agent's run has ended; its end is the result of the call that started it."""
+    """A sub-agent's run has ended; its end is the result of the call that started it.
+
+    What it used includes all that is below it.
+    """
 
     call_id: str
     run_id: str
@@ -210,6 +213,15 @@ class SubAgentEnded(EventBase, frozen=True, kw_only=True):
     usage: Usage = Usage()
     turns: int = 0
     tool_calls: int = 0
+    tool_failures: int = 0
+    seconds: float = 0.0
+
+
+class ShareRaised(EventBase, frozen=True, kw_only=True):
+    """A sub-agent at work is to have *budget* from now on: its parent pays for it out of what is left there."""
+
+    call_id: str
+    budget: Budget
 
 
 class ContextCompacted(EventBase, frozen=True, kw_only=True):
@@ -350,6 +362,7 @@ Event = (
     | CallSettled
     | CallAnswered
     | SubAgentEnded
+    | ShareRaised
     | ContextCompacted
     | CompactionFailed
     | InputReceived

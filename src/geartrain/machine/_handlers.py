@@ -21,7 +21,7 @@ from geartrain.machine._context import (
 from geartrain.machine._crashes import forget_crashes
 from geartrain.machine._draft import Draft, Refused
 from geartrain.machine._dwell import dwelt
-from geartrain.machine._ending import end, end_now, fail
+from geartrain.machine._ending import end, fail, grace_over
 from geartrain.machine._events import (
     BudgetRaised,
     CancelRequested,
@@ -273,7 +273,7 @@ def on_grace(draft: Draft, _event: GraceElapsed) -> None:
     ending = draft.run.ending
     if ending is None or draft.now < ending.grace_until:
         raise Refused("it is not ending" if ending is None else "its grace is not over")
-    end_now(draft)
+    grace_over(draft)
 
 
 def on_timer(draft: Draft, event: TimerFired) -> None:
@@ -286,7 +286,7 @@ def on_timer(draft: Draft, event: TimerFired) -> None:
             draft.set(resume_at=None)
         case "active_seconds":
             limit = run.budget.max_seconds
-            if isinstance(limit, Unlimited) or run.wrapping_up or run.active_seconds < limit - CLOCK_GRAIN:
+            if isinstance(limit, Unlimited) or run.wrapping_up or run.whole.active_seconds < limit - CLOCK_GRAIN:
                 raise Refused("its active seconds are not used up")
         case "expired":
             _expired(draft)

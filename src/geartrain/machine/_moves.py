@@ -26,6 +26,7 @@ from geartrain.machine._context import (
 from geartrain.machine._draft import Draft
 from geartrain.machine._ending import check_budget, end, fail, no_more, over_budget, wrap_up
 from geartrain.machine._guards import deny_guard, guard_answer, guard_inputs, guard_text, hear
+from geartrain.machine._ledger import only_sub_agents, start_sub_agents
 from geartrain.machine._opening import done_at_once, opened, received, too_many
 from geartrain.machine._outside import runs_again, starts_outside
 from geartrain.machine._progress import note_progress
@@ -118,16 +119,16 @@ def rest_held(draft: Draft) -> None:
 def _look_at_budget(draft: Draft) -> None:
     """Let the run end, be held, or take its last turn without tools, when a limit is reached."""
     run = draft.run
-    turns = run.budget.max_turns
+    turns, taken = run.budget.max_turns, run.whole.turn_count
     if run.wrapping_up and not deadline_passed(draft):
-        no_turn_left = not isinstance(turns, Unlimited) and run.turn_count >= turns
+        no_turn_left = not isinstance(turns, Unlimited) and taken >= turns
         if no_turn_left or 0 < run.wrap_up_turn <= run.turn_count:
             fail(draft, run.wrapping_up, with_use(draft, "the last turn, given to wrap up, brought no answer"))
         return
     cause = reached(draft, before_call=True)
     if cause is not None:
         over_budget(draft, cause)
-    elif draft.spec.on_budget == "wrap_up" and run.turn_count + 1 == turns:
+    elif draft.spec.on_budget == "wrap_up" and taken + 1 == turns:
         wrap_up(draft, ReasonCode.MAX_TURNS_EXCEEDED)
 
 
@@ -268,7 +269,7 @@ def settle_calls(draft: Draft) -> None:
         observe(draft)
     elif run.unconsulted and not run.wrapping_up and not draft.stopped:
         to_model(draft)
-    elif draft.calls_in_progress:
+    elif draft.calls_in_progress and not (draft.stopped and only_sub_agents(run, draft.spec)):
         _rest(draft, RunState.EXECUTE_TOOL)
     elif undecided and not draft.stopped:
         _rest(draft, RunState.WAIT_APPROVAL)
@@ -313,7 +314,15 @@ def _issue(draft: Draft) -> None:
     check_budget(draft)
     if draft.stopped or draft.run.ending is not None:
         return
+    while delegated := _issue_own(draft):
+        if not start_sub_agents(draft, delegated):
+            return  # else some were refused, and what waited for them may follow
+
+
+def _issue_own(draft: Draft) -> list[Call]:
+    """Set those calls in progress that are no sub-agent's, and return the sub-agents' that may start."""
     all_before_done = True
+    delegated: list[Call] = []
     for call in draft.run.calls:
         done = call.status is DONE
         if call.status is ALLOWED and (all_before_done or not call.barrier):
@@ -321,11 +330,14 @@ def _issue(draft: Draft) -> None:
                 expires_at = draft.now + draft.spec.limits.approval_expiry_seconds
                 draft.set_call(call, status=AWAITING_INPUT, expires_at=expires_at)
                 draft.hold(HoldKind.INPUT, call.id)
+            elif call.sub_agent:
+                delegated.append(call)
             else:
                 draft.set_call(call, status=STARTED if starts_outside(call, draft.spec) else RUNNING)
         if call.barrier and not done:
-            return
+            break
         all_before_done = all_before_done and done
+    return delegated
 
 
 def observe(draft: Draft) -> None:
@@ -386,7 +398,8 @@ def let_through(draft: Draft, call: Call) -> None:
     if draft.run.wrapping_up and draft.spec.rules_version >= 2:
         draft.finish_call(call, no_more(draft.run.wrapping_up))
         return
-    if not isinstance(limit, Unlimited) and draft.run.tool_calls >= limit:
+    used = draft.run.whole.tool_calls + draft.run.reserved("max_tool_calls")
+    if not isinstance(limit, Unlimited) and used >= limit:
         text = f"{ReasonCode.TOOL_CALL_BUDGET_EXCEEDED}: {limit} tool calls are used up"
         draft.finish_call(call, CallResult(status=ResultStatus.REFUSED, text=text, size=len(text)))
         return

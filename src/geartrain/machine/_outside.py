@@ -1,4 +1,4 @@
-"""Waits for what happens outside of this process: a model or a tool that somebody else answers.
+"""Waits for what happens elsewhere: a model or a tool that somebody outside answers, a sub-agent's run.
 
 Rule 1: nothing here works on such a wait, so nothing of it is lost with the process, and no time in it is active time.
 Rule 2: a run that waits for nothing else rests, as a suspended one does: it needs no memory and no recovery.
@@ -50,8 +50,13 @@ def runs_again(call: Call, spec: AgentSpec) -> bool:
     return call.idempotent and not call.external and call.attempt < spec.limits.write_attempts
 
 
+def bounded(spec: AgentSpec) -> bool:
+    """Whether sub-agents have shares and bounds, and waiting for them is no work: of all but old specs."""
+    return spec.limits.sub_agents_at_once is not None
+
+
 def waits_outside(run: Run, spec: AgentSpec) -> bool:
-    """Whether a run that is neither suspended nor ending waits for answers from outside, and for nothing else."""
+    """Whether a run that is neither suspended nor ending waits for what happens elsewhere, and for nothing else."""
     if run.ending is not None:
         return False
     if run.state is RunState.MODEL_THINKING:
@@ -59,13 +64,19 @@ def waits_outside(run: Run, spec: AgentSpec) -> bool:
             return False
     elif run.state is not RunState.EXECUTE_TOOL:
         return False
-    return not run.calls or not any(_works_here(run, call) for call in run.calls)
+    return not run.calls or not any(_works_here(run, call, spec) for call in run.calls)
 
 
-def _works_here(run: Run, call: Call) -> bool:
+def _works_here(run: Run, call: Call, spec: AgentSpec) -> bool:
     if call.status in UNDECIDED:
         return not any(hold.kind in STOPPING for hold in run.holds)  # the policy is being asked
-    return call.status in IN_PROGRESS and not awaits_answer(call)
+    elsewhere = bounded(spec) if call.sub_agent else awaits_answer(call)
+    return call.status in IN_PROGRESS and not elsewhere
+
+
+def sub_agents_at_work(run: Run) -> tuple[Call, ...]:
+    """Return the calls whose sub-agents have been started and have not ended, in call order."""
+    return tuple([call for call in run.calls if call.sub_agent and call.status in IN_PROGRESS])
 
 
 def rests(run: Run, spec: AgentSpec) -> bool:
@@ -75,4 +86,4 @@ def rests(run: Run, spec: AgentSpec) -> bool:
 
 def in_inactive_wait(run: Run, spec: AgentSpec) -> bool:
     """Whether the run waits outside by the rules under which such time is not active."""
-    return spec.limits.external_seconds is not None and waits_outside(run, spec)
+    return (spec.limits.external_seconds is not None or bounded(spec)) and waits_outside(run, spec)

@@ -222,7 +222,7 @@ def _alarms(run: Run, spec: AgentSpec, *, at_work: bool) -> Iterator[tuple[float
     limit = run.budget.max_seconds
     counted = not (run.wrapping_up or run.answering or run.held_by(HoldKind.BUDGET) or in_inactive_wait(run, spec))
     if not isinstance(limit, Unlimited) and counted:
-        yield run.updated_at + max(0.0, limit - run.active_seconds), "active_seconds", ""
+        yield run.updated_at + max(0.0, limit - run.whole.active_seconds), "active_seconds", ""
     # Without rules (specs of old) effects of ours keep their own time, and nobody else does.
     overdue = _unacted_until(run, spec) if spec.stuck is not None else _external_until(run, spec) if outside else None
     if overdue is not None:
@@ -267,7 +267,8 @@ _TIMERS: Final[Mapping[str, str]] = {
 def _alarm_event(run: Run, kind: str, call_id: str, now: float) -> Event:
     match kind:
         case "grace":
-            return GraceElapsed(id="grace", time=now, source="timer")
+            again = run.ending is not None and run.ending.extended
+            return GraceElapsed(id="grace.2" if again else "grace", time=now, source="timer")
         case "deadline":
             return DeadlinePassed(id="deadline", time=now, source="timer")
         case "approval":

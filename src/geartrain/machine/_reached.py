@@ -31,7 +31,7 @@ def reached(draft: Draft, *, before_call: bool) -> RunError | None:
     """Return which limit the run has reached, or None; the own conditions of the spec come last."""
     if deadline_passed(draft):
         return error(ReasonCode.DEADLINE_EXCEEDED, deadline_text(draft))
-    code = budget_reached(draft.run, before_call=before_call)
+    code = budget_reached(draft.run.whole, before_call=before_call)
     if code is not None:
         return error(code, _used_up(draft, code))
     own = _own_condition(draft, before_call=before_call)
@@ -88,8 +88,8 @@ def deadline_text(draft: Draft) -> str:
 
 
 def _used_up(draft: Draft, code: ReasonCode) -> str:
-    run, budget = draft.run, draft.run.budget
-    where = f", in {run.phase}, turn {run.turn_count}" if draft.spec.rules_version < 2 else ""
+    run, budget = draft.run.whole, draft.run.budget
+    where = f", in {run.phase}, turn {draft.run.turn_count}" if draft.spec.rules_version < 2 else ""
     match code:
         case ReasonCode.MAX_TURNS_EXCEEDED:
             limit = f"{run.turn_count} of {budget.max_turns} turns used without an answer"
@@ -113,11 +113,13 @@ def with_use(draft: Draft, text: str) -> str:
     if draft.spec.rules_version < 2:
         return text
     at_work = "".join(f", {what}" for what in _at_work(draft))
-    cost = f", cost {run.token_count.cost:.4f}" if run.token_count.cost else ""
+    whole = run.whole
+    cost = f", cost {whole.token_count.cost:.4f}" if whole.token_count.cost else ""
+    below = " (sub-agents included)" if run.below is not None else ""
     used = (
-        f"{counted(run.turn_count, 'turn')}, {run.active_seconds:.1f} s active, "
-        f"{counted(run.token_count.total_tokens, 'token')}, {counted(run.tool_calls, 'tool call')}, "
-        f"{run.tool_failures} failed{cost}"
+        f"{counted(whole.turn_count, 'turn')}, {whole.active_seconds:.1f} s active, "
+        f"{counted(whole.token_count.total_tokens, 'token')}, {counted(whole.tool_calls, 'tool call')}, "
+        f"{whole.tool_failures} failed{cost}{below}"
     )
     return f"{text}; in {run.state}, turn {run.turn_count}{at_work}; used: {used}"
 

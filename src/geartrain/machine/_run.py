@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Literal
 
+import msgspec
+
 from geartrain.limits import Unlimited
 from geartrain.machine._spec import Budget
-from geartrain.machine._states import CallStatus, ResultStatus, RunState
+from geartrain.machine._states import IN_PROGRESS, CallStatus, ResultStatus, RunState
 from geartrain.machine._stuck_rules import Acted
 from geartrain.machine._termination import Measured
 from geartrain.machine._values import (
@@ -26,6 +28,7 @@ from geartrain.machine._values import (
     Shortening,
     ToolCall,
     Usage,
+    Used,
     Value,
 )
 
@@ -37,7 +40,8 @@ class Call(Value, frozen=True, kw_only=True, omit_defaults=False):
     person has approved it with these very arguments, `counted` once the call counts as a tool call, `doubted`
     while an earlier attempt may have done what the next one is to do. `proposed` holds the arguments as the model or a
     person gave them, once guardrails have changed them: they are judged anew from there. A `role` other than tool makes
-    it a guard call: a text that is judged. Of its attempts, `resends` were made because an answer was overdue.
+    it a guard call: a text that is judged. Of its attempts, `resends` were made because an answer was overdue. `share`
+    is what a sub-agent's run may use, reserved while it is at work.
     """
 
     id: str
@@ -65,6 +69,7 @@ class Call(Value, frozen=True, kw_only=True, omit_defaults=False):
     result: CallResult | None = None
     role: Literal["tool", "input", "answer"] = "tool"
     resends: int = 0
+    share: Budget | None = None
 
     @property
     def barrier(self) -> bool:
@@ -86,7 +91,8 @@ class Run(Value, frozen=True, kw_only=True, omit_defaults=False):
     counts those that died meanwhile.
     `repeated` turns in a row were alike, `idle_turns` brought nothing new, since the time `idle_since` and from
     `idle_from` tokens on; `nudges` counts what was said about it. `resends` counts how often context providers were
-    asked once more, `acted` is what was last done about a run that did not get on.
+    asked once more, `acted` is what was last done about a run that did not get on. `below` is what its sub-agents have
+    used.
     """
 
     id: str
@@ -158,6 +164,23 @@ class Run(Value, frozen=True, kw_only=True, omit_defaults=False):
     request: str = ""
     final_answer: str | None = None
     error: RunError | None = None
+    below: Used | None = None
+
+    @property
+    def whole(self) -> Run:
+        """The run with what its sub-agents have used added to its own counts: what its budget is compared with."""
+        below = self.below
+        if below is None:
+            return self
+        return msgspec.structs.replace(
+            self,
+            below=None,
+            turn_count=self.turn_count + below.turns,
+            active_seconds=self.active_seconds + below.seconds,
+            tool_failures=self.tool_failures + below.tool_failures,
+            tool_calls=self.tool_calls + below.tool_calls,
+            token_count=self.token_count.plus(below.usage),
+        )
 
     @property
     def measured(self) -> Measured:
@@ -165,15 +188,16 @@ class Run(Value, frozen=True, kw_only=True, omit_defaults=False):
         return self.measure()
 
     def measure(self, *, before_call: bool = True) -> Measured:
-        """Return what the run has used so far, as conditions look at it."""
+        """Return what the run and its sub-agents have used so far, as conditions look at it."""
+        whole = self.whole
         return Measured(
             before_call=before_call,
-            turns=self.turn_count,
-            seconds=self.active_seconds,
-            tool_failures=self.tool_failures,
-            tokens=self.token_count.total_tokens,
-            cost=self.token_count.cost,
-            tool_calls=self.tool_calls,
+            turns=whole.turn_count,
+            seconds=whole.active_seconds,
+            tool_failures=whole.tool_failures,
+            tokens=whole.token_count.total_tokens,
+            cost=whole.token_count.cost,
+            tool_calls=whole.tool_calls,
             called=tuple(self._called()),
         )
 
@@ -192,7 +216,12 @@ class Run(Value, frozen=True, kw_only=True, omit_defaults=False):
     def tokens_left(self) -> int | None:
         """Tokens that the budget leaves, or None if it sets no limit."""
         limit = self.budget.max_tokens
-        return None if isinstance(limit, Unlimited) else limit - self.token_count.total_tokens
+        return None if isinstance(limit, Unlimited) else limit - self.whole.token_count.total_tokens
+
+    def reserved(self, unit: str) -> float:
+        """Return how much of that limit of the budget the sub-agents at work have reserved."""
+        amounts = (getattr(call.share, unit) for call in self.calls if call.share and call.status in IN_PROGRESS)
+        return sum(float(amount) for amount in amounts if not isinstance(amount, Unlimited))
 
     def call(self, call_id: str) -> Call | None:
         """Return the open turn's call of that id, or None."""

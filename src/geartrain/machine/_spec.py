@@ -56,14 +56,6 @@ class ToolSpec(Value, frozen=True, kw_only=True, omit_defaults=False):
         _need_finite("timeout_seconds", self.timeout_seconds)
 
 
-class SubAgentSpec(Value, frozen=True, kw_only=True, omit_defaults=False):
-    """Another agent that the model may call like a tool: a call starts a run of it."""
-
-    name: str
-    description: str = ""
-    parameters: dict[str, Any] = {}
-
-
 class Budget(Value, frozen=True, kw_only=True, omit_defaults=False):
     """What a run may use. `UNLIMITED` lifts a limit. A limit is reached by its n-th unit.
 
@@ -113,6 +105,22 @@ class Price(Value, frozen=True, kw_only=True, omit_defaults=False):
         return tokens / 1_000_000 + self.per_call * calls
 
 
+class SubAgentSpec(Value, frozen=True, kw_only=True, omit_defaults=False):
+    """Another agent that the model may call like a tool: a call starts a run of it.
+
+    `budget` is the most that such a run gets (None: all that is left), `weight` its part in shares by weight.
+    """
+
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] = {}
+    budget: Budget | None = None
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        _need_finite("weight", self.weight)
+
+
 class ContextRules(Value, frozen=True, kw_only=True, omit_defaults=False):
     """How much of the history the next model call sees.
 
@@ -156,7 +164,8 @@ class StepLimits(Value, frozen=True, kw_only=True, omit_defaults=False):
 
     `open_calls` bounds the calls that one turn may have open, also where the model is consulted after each result.
     `external_seconds` bounds the wait for a model outside; None, as specs from before it was recorded have it, keeps
-    all rules of outside waits as they were then.
+    all rules of outside waits as they were then. `sub_agents_at_once` None likewise keeps the rules for sub-agents from
+    before they had shares and were bounded: what they used was then their parent's own use, and their wait active time.
     """
 
     calls_per_reply: int = 64
@@ -172,6 +181,8 @@ class StepLimits(Value, frozen=True, kw_only=True, omit_defaults=False):
     context_seconds: float = 5.0
     dwell_seconds: float = 30.0
     external_seconds: float | None = None
+    sub_agents_at_once: int | None = None
+    sub_agent_depth: int = 8
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -196,6 +207,8 @@ class StepLimits(Value, frozen=True, kw_only=True, omit_defaults=False):
             context_seconds=limits.context_provider_seconds,
             dwell_seconds=limits.dwell_seconds,
             external_seconds=limits.external_seconds,
+            sub_agents_at_once=limits.sub_agents_at_once,
+            sub_agent_depth=limits.sub_agent_depth,
         )
 
 
@@ -204,6 +217,7 @@ class AgentSpec(Value, frozen=True, kw_only=True, omit_defaults=False):
 
     `stop_when` ends a run in addition to its budget. `consult` each_result asks the model again after each
     result while other calls still run (plans use it). `handoffs` are names of agents that may take the run over.
+    `shares` says how the budget is cut for sub-agents that start at once (see `_ledger`).
     `guarded` says of which texts guardrails are asked: what is said to the run, the answer that it would finish with.
     `price` is that of the model, `summary_price` that of a summariser of its own; without one the model's own figures
     are the cost.
@@ -235,6 +249,7 @@ class AgentSpec(Value, frozen=True, kw_only=True, omit_defaults=False):
     price: Price | None = None
     summary_price: Price | None = None
     stuck: StuckRules | None = None
+    shares: Literal["weights", "on_demand"] = "weights"
 
     def __post_init__(self) -> None:
         if self.guarded and self.consult == "each_result":

@@ -58,6 +58,7 @@ _CALLS: Final[dict[type[events.EventBase], Handler]] = {
     events.CallSettled: calls.on_settled,
     events.CallAnswered: calls.on_answered,
     events.SubAgentEnded: calls.on_sub_agent_ended,
+    events.ShareRaised: calls.on_share_raised,
 }
 
 ROWS: Final[Mapping[RunState, Row]] = MappingProxyType(

@@ -42,6 +42,26 @@ class Usage(Value, frozen=True, kw_only=True):
         )
 
 
+class Used(Value, frozen=True, kw_only=True):
+    """What the runs of sub-agents have used, all that is below them included."""
+
+    turns: int = 0
+    seconds: float = 0.0
+    tool_failures: int = 0
+    tool_calls: int = 0
+    usage: Usage = Usage()
+
+    def plus(self, other: Used) -> Used:
+        """Return both added up."""
+        return Used(
+            turns=self.turns + other.turns,
+            seconds=self.seconds + other.seconds,
+            tool_failures=self.tool_failures + other.tool_failures,
+            tool_calls=self.tool_calls + other.tool_calls,
+            usage=self.usage.plus(other.usage),
+        )
+
+
 class RequestedCall(Value, frozen=True, kw_only=True):
     """A tool call as a model asked for it. `arguments` is JSON text exactly as it came, perhaps broken.
 
@@ -208,17 +228,25 @@ class RunError(Value, frozen=True, kw_only=True):
 
 
 class Ending(Value, frozen=True, kw_only=True):
-    """The first cause of a run's end; sticky. The run ends when nothing is in progress, or at `grace_until`."""
+    """The first cause of a run's end; sticky. The run ends when nothing is in progress, or at `grace_until`.
+
+    `extended` once the grace was over and only sub-agents had not ended: their own grace began a little later.
+    """
 
     state: RunState
     error: RunError | None
     by: str
     time: float
     grace_until: float
+    extended: bool = False
 
 
 class ParentRef(Value, frozen=True, kw_only=True):
-    """The run and call that started this run as a sub-agent."""
+    """The run and call that started this run as a sub-agent.
+
+    `path` are the calls that lead to it from the root of the tree; the last is `call_id`.
+    """
 
     run_id: str
     call_id: str
+    path: tuple[str, ...] = ()

@@ -4,7 +4,7 @@ from geartrain.runtime._agent import Agent
 from geartrain.runtime._approvals import ApprovalHook
 from geartrain.runtime._effects._effect import current_run
 from geartrain.runtime._effects._executor import CallOutcome, Executor, LiveExecutor
-from geartrain.runtime._effects._handoff import with_handoffs
+from geartrain.runtime._effects._handoff import with_others
 from geartrain.runtime._handle import RunHandle
 from geartrain.runtime._hub import ObserverStatistics, Watch, log_records
 from geartrain.runtime._policy import (
@@ -22,12 +22,20 @@ from geartrain.runtime._policy import (
 )
 from geartrain.runtime._providers import ContextProvider
 from geartrain.runtime._reader import RunReader, open_reader
-from geartrain.runtime._reading._runs import JournalEntry, OpenCall, ReplayReport, RunSnapshot, RunSummary
+from geartrain.runtime._reading._runs import (
+    JournalEntry,
+    OpenCall,
+    ReplayReport,
+    RunSnapshot,
+    RunSummary,
+    SubAgentCall,
+)
 from geartrain.runtime._reading._standing import Awaited, Standing
 from geartrain.runtime._reading._statistics import RunTotals
 from geartrain.runtime._reading._stepper import Frame, Stepper
 from geartrain.runtime._reading._stuck_runs import StuckRun
 from geartrain.runtime._reading._tail import RunTail
+from geartrain.runtime._reading._tree import RunTree
 from geartrain.runtime._rules import Predicate, Rule, Rules, argument_below, argument_equals, argument_matches
 from geartrain.runtime._runtime import Runtime, RuntimeStatistics
 from geartrain.runtime._stall import LoopStall, LoopStatistics
@@ -66,12 +74,14 @@ __all__ = [
     "RunSummary",
     "RunTail",
     "RunTotals",
+    "RunTree",
     "RunView",
     "Runtime",
     "RuntimeStatistics",
     "Standing",
     "Stepper",
     "StuckRun",
+    "SubAgentCall",
     "TextGuardrail",
     "ToolGuardrail",
     "Watch",
@@ -82,5 +92,5 @@ __all__ = [
     "default_policy",
     "log_records",
     "open_reader",
-    "with_handoffs",
+    "with_others",
 ]

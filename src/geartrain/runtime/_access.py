@@ -36,6 +36,7 @@ from geartrain.machine import (
     Run,
     RunResumed,
     RunStarted,
+    ShareRaised,
     SubAgentEnded,
     TurnTaken,
     event_digest,
@@ -49,9 +50,14 @@ from geartrain.runtime._host import Host
 from geartrain.runtime._hub import Watch
 from geartrain.runtime._node import Node, RunAtWork
 from geartrain.runtime._reading._runs import JournalEntry, RunSnapshot, journal_entry, snapshot_of
+from geartrain.runtime._reading._tree import RunTree, read_tree
+from geartrain.runtime._sub_agents import input_of
+from geartrain.tools import ArgumentsInvalid
 
 # How often a run may come to rest at the very moment at which an event is brought to it.
 _TRIES: Final = 100
+# A tree tells when something in it comes to rest; should that ever be missed, it is looked at again after this long.
+_LOOK_AGAIN_SECONDS: Final = 30.0
 _PUBLIC: Final = tuple(kind.__name__ for kind in PUBLIC_EVENTS)
 # In which lane an outside event travels; those that are not named are controls.
 _LANES: Final[Mapping[type[EventBase], Lane]] = {
@@ -126,6 +132,13 @@ class RunAccess:
             actor = await self._host.residents.actor(run_id)
             if isinstance(event, BudgetRaised):
                 self._check_budget(actor, event.budget)
+                if actor.run.parent is not None and actor.run.state not in ENDED:
+                    actor.rest_if_idle()
+                    parent, raised = actor.run.parent, event.budget
+                    event = ShareRaised(
+                        id=event.id, time=event.time, source="user", by=event.by, call_id=parent.call_id, budget=raised
+                    )
+                    return await self._send(parent.run_id, event)
             reply: Reply[int] = Reply()
             try:
                 await actor.cell.send(Delivery(event, outside=True, reply=reply), _LANES.get(type(event), Lane.CONTROL))
@@ -149,6 +162,31 @@ class RunAccess:
                 actor.rest_if_idle()
                 raise
 
+    async def tree(self, run_id: str) -> RunTree:
+        """Return a run with all that is below it; see `RunHandle.tree`."""
+        return await read_tree(self._host.node.journal, run_id, self.snapshot)
+
+    async def below(self, run_id: str, other: str) -> str:
+        """Return *other* if it is a run below *run_id*, or that itself.
+
+        Raises:
+            RunNotFound: It is not.
+        """
+        node, above = self._host.node, other
+        for _ in range(self.limits.sub_agent_depth + 1):
+            if above == run_id:
+                return other
+            actor = node.actors.get(above)
+            if actor is not None and actor.run.seq:
+                parent = actor.run.parent.run_id if actor.run.parent is not None else None
+            else:
+                row = await node.journal.head(above)
+                parent = row.head.parent if row is not None else None
+            if parent is None:
+                break
+            above = parent
+        raise RunNotFound(other)
+
     async def check_arguments(self, run_id: str, call_id: str, arguments: str) -> None:
         """Check arguments that a person edited, before they are accepted.
 
@@ -166,6 +204,11 @@ class RunAccess:
         actor.rest_if_idle()
         if tool is not None:
             tool.decode(arguments)
+        elif call is not None and call.sub_agent:
+            try:
+                input_of(arguments)
+            except InvalidValue as problem:
+                raise ArgumentsInvalid(call.tool, str(problem)) from None
 
     async def snapshot(self, run_id: str) -> RunSnapshot:
         """Return a run as it is stored now."""
@@ -176,7 +219,23 @@ class RunAccess:
         return await snapshot_of(node.journal, run_id)
 
     async def wait_until(self, run_id: str, *, at_rest: bool) -> RunSnapshot:
-        """Wait until a run has ended (or rests); see `RunHandle`."""
+        """Wait until a run has ended (or rests, with all that is below it); see `RunHandle`."""
+        while True:
+            snapshot = await self._reached(run_id, at_rest=at_rest)
+            if snapshot.ended or not snapshot.sub_agents:
+                return snapshot
+            kin = self._host.residents.kin
+            moved = kin.follow(snapshot.root)
+            try:
+                # Asked after it is followed: what comes to rest meanwhile is looked at again.
+                if not await kin.busy(run_id) and (await self.snapshot(run_id)).seq == snapshot.seq:
+                    return msgspec.structs.replace(snapshot, at_rest=True)
+                await asyncio.wait([moved], timeout=_LOOK_AGAIN_SECONDS)
+            finally:
+                kin.unfollow(snapshot.root, moved)
+
+    async def _reached(self, run_id: str, *, at_rest: bool) -> RunSnapshot:
+        """Wait until a run itself has ended (or rests)."""
         node = self._host.node
         reached = rests if at_rest else _ended
         future: asyncio.Future[RunSnapshot] = asyncio.get_running_loop().create_future()
@@ -195,7 +254,7 @@ class RunAccess:
                     node.on_wake_at(row.head.wake_at, run_id)  # it rests, and is waited for
                 if actor is None:
                     snapshot = await snapshot_of(node.journal, run_id)
-                    if snapshot.ended or (at_rest and snapshot.at_rest):
+                    if snapshot.ended or (at_rest and (snapshot.at_rest or snapshot.sub_agents)):
                         return snapshot
             if actor is not None and actor.run.seq:
                 spec = actor.specs[actor.run.spec]

@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-import msgspec
-
 from geartrain import faults
 from geartrain.actors import Cell, CellState, Reply
 from geartrain.errors import (
@@ -42,6 +40,7 @@ from geartrain.machine import (
     event_digest,
     rests,
     step,
+    sub_agents_at_work,
 )
 from geartrain.mailbox import Lane
 from geartrain.persistence import (
@@ -54,11 +53,12 @@ from geartrain.persistence import (
     StoreFailed,
 )
 from geartrain.runtime._circuit import is_raised, store_raised
-from geartrain.runtime._delivery import NOTHING, Delivery
-from geartrain.runtime._entry import Moved, Revived, entry_of
+from geartrain.runtime._delivery import NOTHING, Delivery, kept
+from geartrain.runtime._entry import Moved, Revived, entry_of, nothing_new
 from geartrain.runtime._judging import PendingVerdicts, ask_policy
 from geartrain.runtime._log import log, log_stuck, log_verdicts
 from geartrain.runtime._node import FoundSpecs, Node
+from geartrain.runtime._outgoing import gone_sub_agent, outgoing, sent_by
 from geartrain.runtime._suspects import interrupted, verdict
 from geartrain.supervisor import Backoff
 
@@ -67,13 +67,13 @@ _RECENT: Final = 256
 _RETRY: Final = Backoff(initial_seconds=0.1, factor=2.0, max_seconds=5.0, jitter=0.0)
 # So often the store may raise what nobody has thought of before it counts against the run, if it writes for others.
 _RAISES: Final = 3
+_LINGER_SECONDS: Final = 5.0
 
 
 class RunActor:
     """One run at work in this process. Made when something is to be done, dropped when the run rests."""
 
     __slots__ = (
-        "_consumed",
         "_recent",
         "_retries",
         "_tail_bytes",
@@ -81,6 +81,8 @@ class RunActor:
         "appending",
         "arriving",
         "cell",
+        "inbox_mark",
+        "inbox_more",
         "node",
         "pending_verdicts",
         "run",
@@ -95,7 +97,9 @@ class RunActor:
         self.arriving: set[str] = set()
         self._tail_bytes = tail_bytes
         self._recent: dict[str, tuple[str, int]] = {}
-        self._consumed: tuple[int, ...] = ()
+        # The newest of what other runs have sent that was put into the mailbox, and whether more waits in the store.
+        self.inbox_mark = 0
+        self.inbox_more = False
         self._retries = 0
         self._writes_before = 0
         # The append under way, or the last one.
@@ -154,8 +158,12 @@ class RunActor:
         run = self.run
         for delivery in batch:
             run = self._take(delivery, run, moves, taken)
+        consumed = tuple(delivery.inbox for delivery in batch if delivery.inbox is not None)
         if moves:
-            self.appending = self._append(moves, taken)
+            self.appending = self._append(moves, taken, consumed)
+            return self.appending
+        if consumed and run.seq:
+            self.appending = self._let_go(taken, consumed)
             return self.appending
         for delivery, seq in taken:
             delivery.accept(seq)
@@ -164,10 +172,8 @@ class RunActor:
 
     def _take(self, delivery: Delivery, run: Run, moves: list[Moved], taken: list[tuple[Delivery, int]]) -> Run:
         event = delivery.event
-        if delivery.inbox is not None:
-            self._consumed = (*self._consumed, delivery.inbox)
         digest = event_digest(event) if delivery.outside else ""
-        event = self._dated(event, run)
+        event = self.node.dated(event, run)
         if digest and (known := self._recent.get(event.id)) is not None:
             if known[0] == digest:
                 taken.append((delivery, known[1]))
@@ -184,17 +190,7 @@ class RunActor:
             self._remember(event.id, digest, result.run.seq)
         moves.append(Moved(event, result.run, digest, result.commands))
         taken.append((delivery, result.run.seq))
-        return self._follow(result, moves)
-
-    def _dated(self, event: Event, run: Run) -> Event:
-        """Return *event* with the time since the one before in which nothing could go on."""
-        node = self.node
-        waits = node.suspects.waits(run.id)
-        if not run.seq or not (waits or node.circuit.has_failed):
-            return event
-        now = max(event.time, run.updated_at)
-        idle = now - run.updated_at if waits else node.circuit.idle_seconds(run.updated_at, now)
-        return msgspec.structs.replace(event, idle_seconds=idle) if idle else event
+        return self._follow(run, result, moves)
 
     def _remember(self, event_id: str, digest: str, seq: int) -> None:
         self._recent[event_id] = (digest, seq)
@@ -212,15 +208,16 @@ class RunActor:
             EventRefused(run.id, refusal.event, str(refusal.state), refusal.reason, refusal.possible, run.seq)
         )
 
-    def _follow(self, result: Step, moves: list[Moved]) -> Run:
+    def _follow(self, before: Run, result: Step, moves: list[Moved]) -> Run:
         """Take the steps that follow at once: verdicts of a synchronous policy, and what must not go on."""
-        while (event := self._next_inline(result, moves[-1].event)) is not None:
-            event = self._dated(event, result.run)
+        agents = self.node.agents
+        while event := gone_sub_agent(before, result.run, agents) or self._next_inline(result, moves[-1].event):
+            event = self.node.dated(event, result.run)
             following = step(result.run, event, self.specs)
             if isinstance(following, Refusal):
                 raise InternalError(f"run {result.run.id!r}: {following.event} was refused: {following.reason}")
             moves.append(Moved(event, following.run, "", following.commands))
-            result = following
+            before, result = result.run, following
         return result.run
 
     def _next_inline(self, result: Step, last: Event) -> Event | None:
@@ -274,9 +271,12 @@ class RunActor:
 
     # The append and its outcome
 
-    def _append(self, moves: list[Moved], taken: list[tuple[Delivery, int]]) -> asyncio.Future[int]:
+    def _append(
+        self, moves: list[Moved], taken: list[tuple[Delivery, int]], consumed: tuple[int, ...]
+    ) -> asyncio.Future[int]:
         run, node = moves[-1].run, self.node
-        specs: dict[str, bytes] = {}
+        sent = sent_by(self.run, moves, node.agents, node.limits)
+        specs: dict[str, bytes] = {digest: data for each in sent for digest, data in each.specs.items()}
         artifacts: dict[str, bytes] = {}
         for delivery, _ in taken:
             artifacts.update(delivery.artifacts)
@@ -289,7 +289,8 @@ class RunActor:
             tail_bytes=self._tail_bytes,
             specs=specs,
             artifacts=artifacts,
-            consumed=self._consumed,
+            consumed=consumed,
+            outgoing=tuple(map(outgoing, sent)),
             limits=node.limits,
         )
         faults.reach("run.append.before", run.id)
@@ -310,7 +311,7 @@ class RunActor:
             return  # the cell brings it to `failed`
         faults.reach("run.append.after", self.run.id)
         before, self.run = self.run, moves[-1].run
-        self._consumed, self._retries = (), 0
+        self._retries = 0
         checkpointed = entry.checkpoint is not None
         written = sum(len(event.body) for event in entry.events)
         self._tail_bytes = 0 if checkpointed else self._tail_bytes + written
@@ -325,6 +326,22 @@ class RunActor:
             node.tell_waiters(self.run, self.specs[self.run.spec])
         if not node.closing:
             node.effects.reconcile(self, moves[-1].commands)
+        node.kin.moved(self.run, resting=self.at_rest, sent=entry.outgoing, more=self.inbox_more and entry.consumed)
+        self._rest_soon()
+
+    def _let_go(self, taken: list[tuple[Delivery, int]], consumed: tuple[int, ...]) -> asyncio.Future[int]:
+        """Take what was sent and moves nothing out of the store: all of it is known or was refused."""
+        entry = nothing_new(self.run, self.specs[self.run.spec], self.node.claim.epoch, consumed)
+        future = self.node.journal.append(entry)
+        future.add_done_callback(partial(self._gone, taken))
+        return future
+
+    def _gone(self, taken: list[tuple[Delivery, int]], future: asyncio.Future[int]) -> None:
+        if future.cancelled() or future.exception() is not None:
+            return
+        for delivery, seq in taken:
+            delivery.accept(seq)
+        self.node.kin.moved(self.run, resting=self.at_rest, sent=(), more=self.inbox_more)
         self._rest_soon()
 
     def _tell(self, before: Run, moves: list[Moved], wake_at: float | None, *, checkpointed: bool) -> None:
@@ -349,7 +366,6 @@ class RunActor:
         self.specs = revived.specs
         self._tail_bytes = revived.tail_bytes
         self._recent.clear()
-        self._consumed = ()
         self._drop_pending()
 
     def unstored(self, batch: Iterable[Delivery]) -> None:
@@ -376,7 +392,7 @@ class RunActor:
                 self.node.on_crash(self, error, batch)
             case StoreFailed():
                 self.node.circuit.fails(error)
-                self._try_later(self._kept(batch, error))
+                self._try_later(kept(batch, error))
             case CommitUnknown():
                 self.node.circuit.fails(error)
                 self.leave(batch, error)
@@ -403,22 +419,6 @@ class RunActor:
             delivery.accept(error.stored_seq)
         else:
             delivery.fail(EventConflict(self.run.id, error.event_id))
-
-    def _kept(self, batch: Sequence[Delivery], error: Exception) -> list[Delivery]:
-        """Fail what came from outside; keep what effects brought, which nobody else has, and of alarms one each.
-
-        However long the store fails, the timer brings what is due again and again.
-        """
-        kept: list[Delivery] = []
-        rung: set[str] = set()
-        for delivery in batch:
-            event = delivery.event
-            if delivery.outside:
-                delivery.fail(error)
-            elif event.source != "timer" or event.id not in rung:
-                rung.add(event.id)
-                kept.append(delivery)
-        return kept
 
     def go_on_with(self, deliveries: Sequence[Delivery]) -> None:
         """Go on after a failure, with what was in hand and all that has come meanwhile."""
@@ -451,12 +451,18 @@ class RunActor:
             self.node.on_dropped(self.run.id)
 
     def _rest_soon(self) -> None:
-        if self.at_rest:
-            asyncio.get_running_loop().call_soon(self.rest_if_idle)
+        if not self.at_rest:
+            return
+        loop = asyncio.get_running_loop()
+        if sub_agents_at_work(self.run):  # it is likely to hear of them soon, and reading it again costs more
+            loop.call_later(_LINGER_SECONDS, self.rest_if_idle)
+        else:
+            loop.call_soon(self.rest_if_idle)
 
     def rest_if_idle(self) -> None:
         """Leave memory if nothing is to be done: no effect, no message, no append under way."""
-        if self.at_rest and self.cell.idle and not self.node.effects.of(self.run.id):
+        here = self.node.actors.get(self.run.id) is self
+        if here and self.at_rest and self.cell.idle and not self.node.effects.of(self.run.id):
             self.drop(None)
             if not self.run.seq:  # its start was not stored: whoever waits for it already waits for nothing
                 self.node.fail_waiters(self.run.id, RunNotFound(self.run.id))
@@ -473,6 +479,7 @@ class RunActor:
             del node.actors[self.run.id]
             node.suspects.gone(self.run.id)
             node.left.set()
+            node.kin.left(self.run)
         node.effects.forget(self.run.id)
         self._drop_pending()
         for delivery in self.cell.stop():

@@ -28,6 +28,14 @@ from geartrain.models import Model, find_model
 from geartrain.runtime._edge import clean_text
 from geartrain.runtime._policy import TextGuardrail, ToolGuardrail
 from geartrain.runtime._providers import ContextProvider, named_providers
+from geartrain.runtime._sub_agents import (
+    TEAM_BUDGET,
+    Shares,
+    checked_shares,
+    checked_sub_agents,
+    name_of,
+    sub_agent_specs,
+)
 from geartrain.tools import Tool
 
 T = TypeVar("T")
@@ -39,6 +47,7 @@ SUMMARY_PAUSE_TURNS: Final = 5
 # Once it is full, this share of the window is emptied at once: the requests until it is full again begin alike.
 WINDOW_SLACK: Final = 0.25
 _USUAL_STUCK_RULES: Final = StuckRules()
+_NOBODY: Final[Mapping[str, Agent]] = {}
 
 
 class Agent:
@@ -83,6 +92,11 @@ class Agent:
     `stuck` says when a run of this agent counts as stuck and what is then done about it: by default an answer that is
     overdue is asked for once more, and a model that repeats itself to no effect is told so and fails in the end. None
     does nothing about it.
+    `sub_agents` are agents that the model may call like tools, each with `{"input": "…"}`: a call starts a run of its
+    own, whose end is the call's result. Each is an `Agent` or the name of one that the runtime has, this very one
+    included. `description` says what such an agent is for. The budget is one for the run and all that is below it:
+    `shares` says how what is left is cut for those that start at once, "equal" or by a weight for each; "on_demand"
+    gives each what is left, up to its own budget. What one does not use goes back.
 
     Raises:
         InvalidValue: The name is empty or too long, the model or a tool is none, two tools have one name, or the
@@ -92,6 +106,7 @@ class Agent:
 
     __slots__ = (
         "budget",
+        "description",
         "handoffs",
         "input_guardrails",
         "instructions",
@@ -103,8 +118,10 @@ class Agent:
         "output_guardrails",
         "price",
         "providers",
+        "shares",
         "stop_when",
         "stuck",
+        "sub_agents",
         "summariser",
         "summariser_price",
         "tool_guardrails",
@@ -134,6 +151,9 @@ class Agent:
         price: Price | None = None,
         summariser_price: Price | None = None,
         stuck: StuckRules | None = _USUAL_STUCK_RULES,
+        description: str = "",
+        sub_agents: Sequence[Agent | str] = (),
+        shares: Shares = "equal",
     ) -> None:
         if not name or len(name) > 200 or not name.isprintable():
             raise InvalidValue("an agent's name", "1 to 200 printable characters", name)
@@ -141,13 +161,7 @@ class Agent:
         self.instructions = clean_text(instructions)
         self.model = _found(f"the model of agent {name!r}", model)
         self.summariser = None if summariser is None else _found(f"the summariser of agent {name!r}", summariser)
-        plain = next((tool for tool in tools if not isinstance(tool, Tool)), None)
-        if plain is not None:
-            raise InvalidValue(f"the tools of agent {name!r}", "made with the decorator @tool", plain)
-        self.tools = {tool.name: tool for tool in tools}
-        if len(self.tools) != len(tools):
-            twice = next(t.name for t in tools if sum(o.name == t.name for o in tools) > 1)
-            raise InvalidValue(f"the tools of agent {name!r}", "tools with different names", twice)
+        self.tools = _named_tools(name, tools)
         self.providers = named_providers(name, context)
         _need(f"the budget of agent {name!r}", budget, Budget)
         _need(f"the window of agent {name!r}", window, ContextRules)
@@ -159,7 +173,9 @@ class Agent:
         _need(f"the summariser_price of agent {name!r}", summariser_price, Price)
         self.price = price
         self.summariser_price = summariser_price
-        self.budget = self.checked_budget(budget or Budget())
+        self.sub_agents = checked_sub_agents(name, sub_agents, tuple(self.tools))
+        self.shares, self.description = checked_shares(name, shares, self.sub_agents), clean_text(description)
+        self.budget = self.checked_budget(budget or (TEAM_BUDGET if self.sub_agents else Budget()))
         self.stop_when = stop_when
         self.stuck = stuck
         self.on_denied = on_denied
@@ -187,13 +203,13 @@ class Agent:
         Raises:
             InvalidValue: It limits the cost, and nothing tells what a call of this agent costs: it would limit nothing.
         """
-        if budget.max_cost is not UNLIMITED and not self.tells_cost:
+        if budget.max_cost is not UNLIMITED and not (self.tells_cost or self.sub_agents):
             needed = "given together with Agent(price=Price(…)), or with model clients whose reports_cost is True"
             raise InvalidValue(f"max_cost for agent {self.name!r}", needed, budget.max_cost)
         return budget
 
-    def spec(self, limits: Limits) -> AgentSpec:
-        """Return this agent as data, with the part of *limits* that the step keeps."""
+    def spec(self, limits: Limits, known: Mapping[str, Agent] = _NOBODY) -> AgentSpec:
+        """Return this agent as data, with the part of *limits* that the step keeps; *known* are others, by name."""
         window = self.window or ContextRules(
             messages=limits.context_messages,
             bytes=limits.context_bytes,
@@ -221,10 +237,12 @@ class Agent:
             context=window,
             limits=self._step_limits(limits),
             guarded=self._guarded,
-            handoffs=tuple(map(_name_of, self.handoffs)),
+            handoffs=tuple(map(name_of, self.handoffs)),
             price=self.price,
             summary_price=self.summariser_price,
             stuck=self.stuck,
+            sub_agents=sub_agent_specs(self, known),
+            shares="on_demand" if self.shares == "on_demand" else "weights",
         )
 
     @property
@@ -264,15 +282,22 @@ def _found(what: str, model: Model | str) -> Model:
     return found
 
 
-def _name_of(agent: Agent | str) -> str:
-    return agent.name if isinstance(agent, Agent) else agent
+def _named_tools(name: str, tools: Sequence[Tool]) -> dict[str, Tool]:
+    plain = next((tool for tool in tools if not isinstance(tool, Tool)), None)
+    if plain is not None:
+        raise InvalidValue(f"the tools of agent {name!r}", "made with the decorator @tool", plain)
+    named = {tool.name: tool for tool in tools}
+    if len(named) != len(tools):
+        twice = next(t.name for t in tools if sum(o.name == t.name for o in tools) > 1)
+        raise InvalidValue(f"the tools of agent {name!r}", "tools with different names", twice)
+    return named
 
 
 def _checked_handoffs(name: str, given: Sequence[Agent | str], tools: Mapping[str, Tool]) -> tuple[Agent | str, ...]:
     what = f"the handoffs of agent {name!r}"
     if isinstance(given, str | Agent) or not all(isinstance(each, str | Agent) for each in given):
         raise InvalidValue(what, "a list of agents, or of their names", given)
-    names = [_name_of(each) for each in given]
+    names = [name_of(each) for each in given]
     for each in names:
         offered = f"{HANDOFF_PREFIX}{each}"
         if not each or not _OFFERED.fullmatch(offered):
@@ -294,14 +319,14 @@ class RegisteredAgent:
 
     __slots__ = ("agent", "digest", "encoded", "spec")
 
-    def __init__(self, agent: Agent, limits: Limits) -> None:
+    def __init__(self, agent: Agent, limits: Limits, known: Mapping[str, Agent] = _NOBODY) -> None:
         for tool in agent.tools.values():
             if tool.isolation == "process":
                 from geartrain.tools import check_findable  # noqa: PLC0415 - loads what only such tools need
 
                 check_findable(tool)
         self.agent = agent
-        self.spec = agent.spec(limits)
+        self.spec = agent.spec(limits, known)
         self.encoded = encode_spec(self.spec)
         # What could not be read back would spoil every run of this agent.
         try:

@@ -53,6 +53,23 @@ class Delivery:
             self.reply.fail(error)
 
 
+def kept(batch: Sequence[Delivery], error: Exception) -> list[Delivery]:
+    """Fail what came from outside; return what effects and other runs brought, which nobody brings again.
+
+    Of alarms one each: however long the store fails, the timer brings what is due again and again.
+    """
+    left: list[Delivery] = []
+    rung: set[str] = set()
+    for delivery in batch:
+        event = delivery.event
+        if delivery.outside and delivery.inbox is None:
+            delivery.fail(error)
+        elif event.source != "timer" or event.id not in rung:
+            rung.add(event.id)
+            left.append(delivery)
+    return left
+
+
 def culprit_of(batch: Sequence[Delivery], run: Run, specs: Mapping[str, AgentSpec]) -> Delivery | None:
     """Return the first delivery of *batch* that cannot be stepped through or stored: by trying, which is pure.
 

@@ -29,15 +29,26 @@ from geartrain.machine import (
     rests,
     split_path,
     step,
+    sub_agents_at_work,
     wake_at,
 )
 from geartrain.machine import Refusal as _Refusal
-from geartrain.persistence import Entry, Head, LoadedRun, RunCorrupt, StoredEvent
+from geartrain.persistence import Entry, Head, LoadedRun, Outgoing, RunCorrupt, StoredEvent
 
 # The counter that says under which claim a run was last moved: that tells whether the process that did so died.
 EPOCH: Final = "epoch"
 # A checkpoint is written at these boundaries only, if enough was written since the last one.
 _BOUNDARIES = frozenset({RunState.COMPACT_OR_SAVE, RunState.SUSPENDED, *ENDED})
+
+
+# About how much of a checkpoint each open call takes.
+_CALL_BYTES: Final = 1_000
+
+# What a run waits for that has sub-agents at work, beside the kinds of holds.
+SUB_AGENTS: Final = "sub_agents"
+# Of a sub-agent's run, among its counters: which call of its parent has started it, and how deep it is in its tree.
+CALL: Final = "call"
+DEPTH: Final = "depth"
 
 
 class Moved(msgspec.Struct, frozen=True, gc=False):
@@ -84,6 +95,8 @@ def head_of(run: Run, spec: AgentSpec) -> Head:
         counters["error"] = str(run.error.code)
     if run.ending is not None and not ended:
         counters["ending"] = ending_of(run)
+    if run.parent is not None:
+        counters[CALL], counters[DEPTH] = run.parent.call_id, run.depth
     return Head(
         state=run.state,
         agent=run.agent,
@@ -113,6 +126,8 @@ def _outside_waits(run: Run, spec: AgentSpec) -> Iterator[str]:
         yield "reply"
     if run.ending is None:
         yield from (f"answer({call.id})" for call in run.calls if awaits_answer(call))
+    if sub_agents_at_work(run):
+        yield SUB_AGENTS
 
 
 def entry_of(
@@ -126,6 +141,7 @@ def entry_of(
     artifacts: Mapping[str, bytes],
     consumed: tuple[int, ...],
     limits: Limits,
+    outgoing: tuple[Outgoing, ...] = (),
 ) -> Entry:
     """Return the entry that writes *moves*, with a checkpoint if one is due.
 
@@ -135,9 +151,12 @@ def entry_of(
     run = moves[-1].run
     events = [stored(moved) for moved in moves]
     tail = tail_bytes + sum(len(event.body) for event in events)
-    boundary = any(state in _BOUNDARIES for moved in moves for state in moved.run.path)
+    # A run with many sub-agents has many events before it comes to the next boundary: their ends.
+    delegates = bool(sub_agents_at_work(run))
+    boundary = delegates or any(state in _BOUNDARIES for moved in moves for state in moved.run.path)
+    size = run.messages_size + (_CALL_BYTES * len(run.calls) if delegates else 0)
     checkpoint = None
-    if boundary and tail >= max(limits.checkpoint_bytes, run.messages_size):
+    if boundary and tail >= max(limits.checkpoint_bytes, size):
         checkpoint = encode_run(run)
         events[-1] = msgspec.structs.replace(events[-1], checkpointed=True)
     return Entry(
@@ -151,12 +170,14 @@ def entry_of(
         specs=specs,
         artifacts=artifacts,
         consumed=consumed,
+        outgoing=outgoing,
     )
 
 
-def nothing_new(run: Run, spec: AgentSpec, epoch: int) -> Entry:
-    """Return the entry that writes once more where *run* is: so it is found out whether the store can write."""
-    return Entry(run_id=run.id, epoch=epoch, expected=run.seq, events=(), head=_head_under(run, spec, epoch))
+def nothing_new(run: Run, spec: AgentSpec, epoch: int, consumed: tuple[int, ...] = ()) -> Entry:
+    """Return the entry that writes once more where *run* is, and lets go of what was sent to it and cannot move it."""
+    head = _head_under(run, spec, epoch)
+    return Entry(run_id=run.id, epoch=epoch, expected=run.seq, events=(), head=head, consumed=consumed)
 
 
 def _head_under(run: Run, spec: AgentSpec, epoch: int) -> Head:

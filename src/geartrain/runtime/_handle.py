@@ -25,6 +25,7 @@ from geartrain.machine import (
 from geartrain.runtime._edge import checked_input, clean_text
 from geartrain.runtime._hub import Watch
 from geartrain.runtime._reading._runs import JournalEntry, RunSnapshot
+from geartrain.runtime._reading._tree import RunTree
 from geartrain.runtime._starting import checked_budget
 
 
@@ -42,6 +43,14 @@ class Access(Protocol):
 
     async def wait_until(self, run_id: str, *, at_rest: bool) -> RunSnapshot:
         """Wait until a run has ended, or rests."""
+        ...
+
+    async def tree(self, run_id: str) -> RunTree:
+        """Return a run with all that is below it."""
+        ...
+
+    async def below(self, run_id: str, other: str) -> str:
+        """Return *other* if it is a run below *run_id*, or that itself."""
         ...
 
     def follow(self, run_id: str, after: int) -> AsyncIterator[JournalEntry]:
@@ -65,7 +74,8 @@ class RunHandle:
     """One run of a runtime. Made by `Runtime.start` and `Runtime.get`.
 
     Every act is an event: when the call returns it is stored. `by` names who acts; it is kept with the event.
-    `event_id` makes an act repeatable: the same id again is acknowledged and changes nothing.
+    `event_id` makes an act repeatable: the same id again is acknowledged and changes nothing. A call of a run below
+    this one is named `RUN/CALL`, as the `id` of an `OpenCall` is; `RunNotFound` if that run is not below it.
     """
 
     __slots__ = ("_runtime", "id")
@@ -81,6 +91,10 @@ class RunHandle:
         """Return the run as it is stored now."""
         return await self._runtime.snapshot(self.id)
 
+    async def tree(self) -> RunTree:
+        """Return the run with all that is below it: who is at work for whom, and who waits for somebody."""
+        return await self._runtime.tree(self.id)
+
     async def wait_ended(self) -> RunSnapshot:
         """Wait until the run has ended. Cancelling the wait never cancels the run.
 
@@ -91,7 +105,7 @@ class RunHandle:
         return await self._runtime.wait_until(self.id, at_rest=False)
 
     async def wait_at_rest(self) -> RunSnapshot:
-        """Wait until the run has ended, or waits for somebody and for nothing else.
+        """Wait until the run has ended, or it and all that is below it wait for somebody and for nothing else.
 
         Cancelling the wait never cancels the run. Raises as `wait_ended` does.
         """
@@ -109,8 +123,10 @@ class RunHandle:
         """Return a live stream of trace records and pieces of replies: bounded, and lossy for a slow reader."""
         return self._runtime.watch(self.id)
 
-    async def send(self, text: str, *, by: str = "", pinned: bool = False, event_id: str | None = None) -> int:
-        """Say something to the run: it is heard at the next model call, or answers what the agent asked.
+    async def send(
+        self, text: str, *, by: str = "", pinned: bool = False, event_id: str | None = None, to: str = ""
+    ) -> int:
+        """Say something to the run, or *to* one below it: it is heard at the next model call, or is an answer.
 
         With *pinned* it is neither dropped from the context nor shortened or summarised, however long the run is.
 
@@ -118,7 +134,7 @@ class RunHandle:
             EventRefused: It does not fit into the context, beside what is pinned there; or too much waits already.
         """
         cleaned = checked_input(text, self._runtime.limits)
-        return await self._act(InputReceived, by, event_id, text=cleaned, pinned=pinned)
+        return await self._act(InputReceived, by, event_id, to=to, text=cleaned, pinned=pinned)
 
     async def approve(
         self,
@@ -147,7 +163,8 @@ class RunHandle:
             ArgumentsInvalid: The edited arguments do not fit the tool.
         """
         if arguments is not None:
-            await self._runtime.check_arguments(self.id, call_id, arguments)
+            run_id, own_id = await self._target(call_id)
+            await self._runtime.check_arguments(run_id, own_id, arguments)
         return await self._act(
             ApprovalDecided,
             _named(by),
@@ -251,9 +268,12 @@ class RunHandle:
         """Put *budget* in the place of the run's own; a run held for its budget goes on.
 
         Every limit of the old one is gone: to change some, have `msgspec.structs.replace` change `snapshot().budget`.
+        A sub-agent's run is paid for by its parent, which takes the event (the number returned is one of the parent's
+        journal), reserves what is more, and passes it on.
 
         Raises:
             InvalidValue: It is no budget, or limits a cost that nothing tells.
+            EventRefused: The parent of a sub-agent's run has not so much left; the reason says how much it has.
         """
         return await self._act(BudgetRaised, by, event_id, budget=checked_budget(budget))
 
@@ -261,8 +281,16 @@ class RunHandle:
         """Cancel the run: nothing starts any more, what is in progress has the grace."""
         return await self._act(CancelRequested, by, event_id, reason=clean_text(reason))
 
-    async def _act(self, kind: type[Event], by: str, event_id: str | None, **fields: object) -> int:
-        return await self._runtime.act(self.id, kind, by, event_id, fields)
+    async def _act(self, kind: type[Event], by: str, event_id: str | None, *, to: str = "", **fields: object) -> int:
+        run_id = await self._runtime.below(self.id, to) if to else self.id
+        if "call_id" in fields:
+            run_id, fields["call_id"] = await self._target(fields["call_id"])
+        return await self._runtime.act(run_id, kind, by, event_id, fields)
+
+    async def _target(self, call_id: Any) -> tuple[str, str]:
+        """Return the run and the call that are meant by a call's id, or by RUN/CALL."""
+        run_id, slash, own_id = call_id.rpartition("/") if isinstance(call_id, str) else ("", "", call_id)
+        return (await self._runtime.below(self.id, run_id), own_id) if slash else (self.id, own_id)
 
 
 def _named(by: str) -> str:

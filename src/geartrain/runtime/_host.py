@@ -29,7 +29,7 @@ from geartrain.persistence import Claim, Journal
 from geartrain.runtime._agent import Agent, RegisteredAgent
 from geartrain.runtime._approvals import ApprovalHook, Approvals, HookCaller
 from geartrain.runtime._effects._executor import Executor
-from geartrain.runtime._effects._handoff import with_handoffs
+from geartrain.runtime._effects._handoff import with_others
 from geartrain.runtime._effects._registry import Effects
 from geartrain.runtime._hub import Hub
 from geartrain.runtime._log import log
@@ -68,29 +68,27 @@ class Settings:
 
 
 def registered_agents(agents: Iterable[Agent], limits: Limits) -> dict[str, RegisteredAgent]:
-    """Return *agents* by name, with those that they may hand over to.
+    """Return *agents* by name, with those that they may hand over to or call.
 
     Raises:
         InvalidValue: Two have one name, or one is no agent.
     """
     if isinstance(agents, Agent):
         raise InvalidValue("agents", "a list of agents", agents)
-    registered: dict[str, RegisteredAgent] = {}
+    given: dict[str, Agent] = {}
     for agent in agents:
         if not isinstance(agent, Agent):
             raise InvalidValue("agents", "a list of agents", agent)
-        if agent.name in registered:
+        if agent.name in given:
             raise InvalidValue("agents", "agents with different names", agent.name)
-        registered[agent.name] = RegisteredAgent(agent, limits)
-    for agent in with_handoffs(each.agent for each in tuple(registered.values())):
-        if agent.name not in registered:
-            registered[agent.name] = RegisteredAgent(agent, limits)
-        for other in agent.handoffs:
-            if isinstance(other, Agent) and other.name in registered and registered[other.name].agent is not other:
-                raise InvalidValue(
-                    f"agents, those of the handoffs of {agent.name!r} included", "one of a name", other.name
-                )
-    return registered
+        given[agent.name] = agent
+    known = {agent.name: agent for agent in reversed(with_others(given.values()))}
+    for agent in known.values():
+        for other in (*agent.handoffs, *agent.sub_agents):
+            if isinstance(other, Agent) and known[other.name] is not other:
+                what = f"agents, those of the handoffs and sub-agents of {agent.name!r} included"
+                raise InvalidValue(what, "one of a name", other.name)
+    return {agent.name: RegisteredAgent(agent, limits, known) for agent in with_others(given.values())}
 
 
 class Host:

@@ -22,6 +22,7 @@ from geartrain.machine import Call, GuardVerdict, Run, ToolSpec, Verdict, guard_
 from geartrain.runtime._agent import Agent
 from geartrain.runtime._edge import checked_data, clean_text
 from geartrain.runtime._policy import Allow, Ask, Change, Deny, Policy, PolicyCall, RunView, view_of
+from geartrain.runtime._sub_agents import input_of, name_of
 from geartrain.runtime._tasks import all_of
 from geartrain.tools import ArgumentsInvalid, Tool, being_cancelled, error_text
 
@@ -344,6 +345,9 @@ def ask_policy(
         if call.role != "tool":
             pending.add(Case(call, _text_subject(limits), _judges_of_text(agent, call), view))
             continue
+        if call.sub_agent:
+            _judge_sub_agent(pending, call, agent, judges, view)
+            continue
         tool = agent.tools.get(call.tool)
         if tool is None:
             pending.refuse(call, f"the tool {call.tool!r} is gone: this agent has it no more")
@@ -356,6 +360,40 @@ def ask_policy(
         withdrawn = withdrawn_flags(recorded.get(call.tool), tool)
         pending.add(Case(call, _tool_subject(call, tool, withdrawn, decoded, limits), judges, view, withdrawn))
     return pending
+
+
+def _judge_sub_agent(
+    pending: PendingVerdicts, call: Call, agent: Agent, judges: Sequence[Judge], view: RunView
+) -> None:
+    if call.tool not in map(name_of, agent.sub_agents):
+        pending.refuse(call, f"the sub-agent {call.tool!r} is gone: this agent has it no more")
+        return
+    try:
+        input_of(proposed_arguments(call))
+    except InvalidValue as invalid:
+        pending.refuse(call, str(invalid))
+    else:
+        pending.add(Case(call, _sub_agent_subject(call), judges, view))
+
+
+def _sub_agent_subject(call: Call) -> Subject:
+    def shown(arguments: str) -> PolicyCall:
+        return PolicyCall(
+            id=call.id,
+            tool=call.tool,
+            arguments={"input": input_of(arguments)},
+            read_only=False,
+            idempotent=False,
+            sub_agent=True,
+        )
+
+    def changed(to: Any) -> str:
+        text = dict(to).get("input") if isinstance(to, Mapping) and set(to) == {"input"} else to
+        if not isinstance(text, str) or not text.strip():
+            raise InvalidValue("the changed input of a sub-agent", "text, not blank", to)
+        return msgspec.json.encode({"input": clean_text(text)}).decode()
+
+    return Subject(shown, changed)
 
 
 def _tool_subject(

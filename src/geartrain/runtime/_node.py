@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import msgspec
 
 from geartrain.actors import Cell, Reply
 from geartrain.clock import Clock
@@ -14,7 +16,7 @@ from geartrain.errors import GeartrainError, RunSetApart
 from geartrain.ids import Ids
 from geartrain.limits import Limits
 from geartrain.machine import AgentSpec, Command, EvaluatePermissions, Event, Run
-from geartrain.persistence import Claim, Journal
+from geartrain.persistence import Claim, Journal, Outgoing
 from geartrain.runtime._agent import RegisteredAgent
 from geartrain.runtime._approvals import Approvals
 from geartrain.runtime._attempts import Attempts
@@ -40,6 +42,9 @@ class RunAtWork(Protocol):
     pending_verdicts: dict[str, PendingVerdicts]
     # Keys of effects whose events are on their way in: they have ended, and are not to begin once more.
     arriving: set[str]
+    # The newest of what other runs have sent that it was given, and whether more waits in the store.
+    inbox_mark: int
+    inbox_more: bool
 
     @property
     def cell(self) -> Cell[Any]:
@@ -77,6 +82,18 @@ class RunAtWork(Protocol):
 
     def drop(self, error: GeartrainError | None) -> None:
         """Take the actor out of memory."""
+        ...
+
+
+class Relations(Protocol):
+    """What runs of one tree have to do with each other, as run actors see it."""
+
+    def moved(self, run: Run, *, resting: bool, sent: Sequence[Outgoing], more: object) -> None:
+        """Take note of a stored step: where the run is, whom it sent something, and whether more waits for it."""
+        ...
+
+    def left(self, run: Run) -> None:
+        """Take note that a run is no more in memory."""
         ...
 
 
@@ -164,10 +181,20 @@ class Node:
     # Set when a run leaves memory, or there is no more to be taken over.
     left: asyncio.Event = field(default_factory=asyncio.Event)
     effects: EffectRegistry = field(init=False)
+    kin: Relations = field(init=False)
 
     def __post_init__(self) -> None:
         self.circuit = StoreCircuit(self.clock)
         self.suspects = Suspects(self.limits)
+
+    def dated(self, event: Event, run: Run) -> Event:
+        """Return *event* with the time since the one before in which nothing could go on."""
+        waits = self.suspects.waits(run.id)
+        if not run.seq or not (waits or self.circuit.has_failed):
+            return event
+        now = max(event.time, run.updated_at)
+        idle = now - run.updated_at if waits else self.circuit.idle_seconds(run.updated_at, now)
+        return msgspec.structs.replace(event, idle_seconds=idle) if idle else event
 
     def tell_waiters(self, run: Run, spec: AgentSpec) -> None:
         """Let those go on that wait for what *run* has now reached."""

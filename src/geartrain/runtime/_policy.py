@@ -55,13 +55,17 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class PolicyCall:
-    """The call that a policy is asked about: its id, its tool's name and flags, and its checked arguments."""
+    """The call that a policy is asked about: its id, its tool's name and flags, and its checked arguments.
+
+    With `sub_agent` it starts a run of the agent of that name; what that run does is asked about call by call.
+    """
 
     id: str
     tool: str
     arguments: Mapping[str, Any]
     read_only: bool
     idempotent: bool
+    sub_agent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,9 @@ TextGuardrail = Callable[[str, RunView], Decision | Awaitable[Decision]]
 
 
 def default_policy(call: PolicyCall, _run: RunView) -> Decision:
-    """Allow read-only tools and ask a person about the rest."""
+    """Allow read-only tools and sub-agents, and ask a person about the rest."""
+    if call.sub_agent:
+        return Allow("its own calls are checked")
     return Allow("read-only") if call.read_only else Ask(f"{call.tool!r} changes something")
 
 

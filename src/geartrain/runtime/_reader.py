@@ -32,6 +32,7 @@ from geartrain.runtime._reading._statistics import RunTotals, counted
 from geartrain.runtime._reading._stepper import Stepper
 from geartrain.runtime._reading._stuck_runs import StuckRun, stuck_runs
 from geartrain.runtime._reading._tail import RunTail
+from geartrain.runtime._reading._tree import RunTree, read_tree
 from geartrain.trace import TraceRecord
 
 
@@ -79,9 +80,12 @@ class RunReader(AbstractAsyncContextManager["RunReader"]):
         states: Sequence[str] = (),
         agent: str | None = None,
         waiting: bool = False,
+        root: str | None = None,
     ) -> Sequence[RunSummary]:
         """Return runs, newest first; see `Runtime.list`."""
-        return await list_runs(self.journal, after=after, limit=limit, states=states, agent=agent, waiting=waiting)
+        return await list_runs(
+            self.journal, after=after, limit=limit, states=states, agent=agent, waiting=waiting, root=root
+        )
 
     async def snapshot(self, run_id: str) -> RunSnapshot:
         """Return a run as it is stored.
@@ -92,6 +96,10 @@ class RunReader(AbstractAsyncContextManager["RunReader"]):
             FormatUnknown: Something of it is newer than this version.
         """
         return await snapshot_of(self.journal, run_id)
+
+    async def tree(self, run_id: str) -> RunTree:
+        """Return a run with all that is below it; raises as `snapshot` does."""
+        return await read_tree(self.journal, run_id, self.snapshot)
 
     async def spec(self, digest: str) -> AgentSpec | None:
         """Return the spec recorded under *digest*, or None."""

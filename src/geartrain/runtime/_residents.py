@@ -11,21 +11,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
 from geartrain import faults
 from geartrain.errors import FormatUnknown, GeartrainError, RunNotFound, RunSetApart, RuntimeClosed, plain_traceback
-from geartrain.machine import ENDED, Event, Run, TimerFired, alarms, decode_event, wake_at
+from geartrain.machine import ENDED, Event, Run, TimerFired, alarms, wake_at
 from geartrain.mailbox import Lane
-from geartrain.persistence import InboxItem, JournalConflict, LoadedRun, OwnershipLost, RunCorrupt, StoreFailed
+from geartrain.persistence import JournalConflict, LoadedRun, OwnershipLost, RunCorrupt, StoreFailed
 from geartrain.runtime._actor import RunActor
 from geartrain.runtime._circuit import outlast
 from geartrain.runtime._delivery import Delivery
 from geartrain.runtime._entry import Revived, nothing_new, revive
+from geartrain.runtime._kin import PAGE, Kin, deliver
 from geartrain.runtime._log import log
-from geartrain.runtime._node import Node, RunAtWork
+from geartrain.runtime._node import FoundSpecs, Node, RunAtWork
 from geartrain.runtime._run_supervisor import BACKOFF
 from geartrain.runtime._suspects import READ_AGAIN, interruption, recovered, suspect
 from geartrain.supervisor import RestartLimit
@@ -37,10 +38,12 @@ _PAGE: Final = 100
 class Residents:
     """The run actors of one node."""
 
-    __slots__ = ("_held_back", "_later", "_load_crashes", "_loading", "_node", "_recovering")
+    __slots__ = ("_held_back", "_kin", "_later", "_load_crashes", "_loading", "_node", "_recovering")
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._kin = Kin(node, self)
+        node.kin = self._kin
         self._loading: dict[str, asyncio.Future[RunAtWork]] = {}
         self._recovering = False
         # Runs that could not be loaded for a fault of ours: when, and how many are to be tried again.
@@ -59,6 +62,11 @@ class Residents:
         """Take note that all runs that were left in the middle are going to be taken over."""
         self._recovering = True
         self._node.suspects.look(True)
+
+    @property
+    def kin(self) -> Kin:
+        """The trees of this node."""
+        return self._kin
 
     def new(self, run_id: str) -> RunAtWork:
         """Return the actor of a run that is about to start, or of the one that has this id already."""
@@ -133,18 +141,31 @@ class Residents:
         try:
             loaded = await node.journal.load(run_id)
             if loaded is None:
-                raise RunNotFound(run_id)
+                return await self._newborn(run_id)
             if loaded.mark is not None:
                 raise RunSetApart(run_id, loaded.mark.reason)
             revived = revive(loaded)
-            inbox = [_from_inbox(item) for item in loaded.inbox]
+            specs = await self._kin.specs_of(loaded.inbox[:PAGE])
         except RunCorrupt as error:
             await self._set_apart(run_id, error.reason)
             raise RunSetApart(run_id, error.reason) from error
         except FormatUnknown as error:
             node.set_apart(run_id, RunSetApart(run_id, str(error)), lasting=True)
             raise node.apart[run_id] from error
-        return self._resident(loaded, revived, inbox)
+        return self._resident(loaded, revived, specs)
+
+    async def _newborn(self, run_id: str) -> RunAtWork:
+        """Return the actor of a run that another one has started and that has no journal yet."""
+        try:
+            items, specs = await self._kin.newborn(run_id)
+        except RunNotFound:
+            present = self._node.actors.get(run_id)
+            if present is None or not present.run.seq:
+                raise
+            return present  # it has begun while this was being looked for
+        actor = self.new(run_id)
+        deliver(actor, items, specs)
+        return actor
 
     async def _set_apart(self, run_id: str, reason: str) -> None:
         log.error("run_set_apart", run_id=run_id, reason=reason)
@@ -154,7 +175,7 @@ class Residents:
             log.error("run_not_marked", run_id=run_id, error=str(error))
         self._node.set_apart(run_id, RunSetApart(run_id, reason), lasting=True)
 
-    def _resident(self, loaded: LoadedRun, revived: Revived, inbox: Sequence[Delivery]) -> RunAtWork:
+    def _resident(self, loaded: LoadedRun, revived: Revived, specs: FoundSpecs) -> RunAtWork:
         node, run_id = self._node, revived.run.id
         present = node.actors.get(run_id)
         if present is not None:  # started under the same id while this was being read
@@ -168,8 +189,7 @@ class Residents:
         for event in alarms(revived.run, revived.specs[revived.run.spec], node.clock.now()):
             # Before whatever made us load it: an approval that has expired is not approved.
             actor.cell.send_nowait(Delivery(event, outside=False), Lane.CONTROL)
-        for delivery in inbox:
-            actor.cell.send_nowait(delivery, Lane.WORK)
+        deliver(actor, loaded.inbox[:PAGE], specs)
         return actor
 
     def _recover(self, actor: RunAtWork, reason: str) -> None:
@@ -293,6 +313,8 @@ class Residents:
         except StoreFailed:
             raise
         except GeartrainError as error:
+            if self._kin.places.waits(run_id):  # it begins when there is one for it
+                return
             log.error("run_not_recovered", run_id=run_id, error=str(error))
 
     async def _must_wait(self, run_id: str) -> bool:
@@ -328,10 +350,6 @@ class Residents:
         else:
             self._node.hub.look_again(run_id)
         actor.rest_if_idle()
-
-
-def _from_inbox(item: InboxItem) -> Delivery:
-    return Delivery(decode_event(item.type, item.version, item.body), outside=True, inbox=item.number)
 
 
 def _is_dwell(event: Event) -> bool:

@@ -160,7 +160,10 @@ class RunSupervisor:
     ) -> None:
         """Journal one more restart, and wait; or, past the limit, set the culprit aside and the run apart."""
         event = self._judged(actor.run, report, culprit)
-        await self._stored(actor, Delivery(event, outside=False))
+        apart = culprit is not None and isinstance(event, RunQuarantined)
+        # What another run has sent is taken out of the store when it is set aside.
+        inbox = culprit.inbox if apart and culprit is not None else None
+        await self._stored(actor, Delivery(event, outside=False, inbox=inbox))
         if isinstance(event, ActorRestarted):
             await asyncio.sleep(max(0.0, (event.resume_at or 0.0) - self._node.clock.now()))
             return
@@ -211,7 +214,7 @@ class RunSupervisor:
                 if is_raised(error) and delivery is on_trial:
                     raise
                 self._node.circuit.fails(error)
-                if not delivery.outside:
+                if not delivery.outside or delivery.inbox is not None:
                     await asyncio.sleep(BACKOFF.wait_seconds(attempt, 0.0))
                     continue
                 delivery.fail(error)

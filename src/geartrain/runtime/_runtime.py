@@ -316,14 +316,16 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
         states: Sequence[str] = (),
         agent: str | None = None,
         waiting: bool = False,
+        root: str | None = None,
     ) -> Sequence[RunSummary]:
         """Return runs, newest first; the cursor of the next page is (`created_at`, `id`) of the last.
 
         *waiting* keeps those that wait for somebody: a decision, a word on a doubt, an input, a higher budget, to be
-        resumed (paused, stuck, quarantined), or (outside) a reply or an answer.
+        resumed (paused, stuck, quarantined), or (outside) a reply or an answer. *root* keeps the runs of one tree: that
+        one, and all that is below it.
         """
         return await list_runs(
-            self._host.node.journal, after=after, limit=limit, states=states, agent=agent, waiting=waiting
+            self._host.node.journal, after=after, limit=limit, states=states, agent=agent, waiting=waiting, root=root
         )
 
     def approvals(self, *, follow: bool = False) -> AsyncIterator[OpenCall]:

@@ -63,6 +63,7 @@ from geartrain.machine import (
     RunResumed,
     RunStarted,
     RunState,
+    ShareRaised,
     StartSubAgent,
     Step,
     StepLimits,
@@ -406,6 +407,7 @@ class World:
             text="found",
             error=error,
             usage=Usage(input_tokens=3),
+            turns=1,
             tool_calls=1,
         )
 
@@ -477,6 +479,9 @@ class World:
             yield lambda: CallSettled(
                 **common, **about, done=done, not_done="" if done else rng.choice(("run", "run", "skip", ""))
             )
+        if call.share is not None and call.status is CallStatus.RUNNING:
+            share = _raised_share(call.share)
+            yield lambda: ShareRaised(**common, **about, budget=share)
         if rng.random() < 0.1 or call.external:
             yield lambda: CallAnswered(
                 **common, **about, text="mine", status=rng.choice((ResultStatus.OK, ResultStatus.ERROR))
@@ -548,6 +553,11 @@ class World:
         return event
 
 
+def _raised_share(share: Budget) -> Budget:
+    values = {name: getattr(share, name) for name in Budget.__struct_fields__}
+    return Budget(**{name: value if value is UNLIMITED else value + 1 for name, value in values.items()})
+
+
 def _raised(run: Run) -> Budget:
     more = {}
     for name in Budget.__struct_fields__:
@@ -602,5 +612,7 @@ def _some_spec(rng: random.Random) -> AgentSpec:
             write_attempts=rng.choice((1, 2, 3)),
             approval_expiry_seconds=rng.choice((5.0, 600_000.0)),
             external_seconds=rng.choice((None, 200.0, 600_000.0)),
+            sub_agents_at_once=more.choice((None, 1, 2, 50)),
         ),
+        shares=more.choice(("weights", "on_demand")),
     )

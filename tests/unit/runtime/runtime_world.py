@@ -37,6 +37,7 @@ class LastingJournal(MemoryJournal):
         left = LastingJournal()
         left._runs = copy.deepcopy(self._runs)
         left._inbox = copy.deepcopy(self._inbox)
+        left._last_number = self._last_number
         left._specs, left._artifacts = dict(self._specs), dict(self._artifacts)
         left._marks = dict(self._marks)
         lost = {*self._claim.lost, self._claim.epoch} if self._claimed else self._claim.lost

@@ -12,15 +12,15 @@ from geartrain.runtime._node import RunAtWork
 from geartrain.runtime._tasks import Ended
 
 
-def with_handoffs(agents: Iterable[Agent]) -> list[Agent]:
-    """Return *agents* and all those that they may hand over to, as far as these were given as agents and not by name.
+def with_others(agents: Iterable[Agent]) -> list[Agent]:
+    """Return *agents* and all those that they may hand over to or call, if these were given as agents, not by name.
 
     The given ones come first and in their order; of two of one name the first is returned.
     """
     found = list(agents)
     names = {agent.name for agent in found}
     for agent in found:
-        for other in agent.handoffs:
+        for other in (*agent.handoffs, *agent.sub_agents):
             if isinstance(other, Agent) and other.name not in names:
                 names.add(other.name)
                 found.append(other)

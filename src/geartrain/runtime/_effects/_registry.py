@@ -25,6 +25,7 @@ from geartrain.machine import (
     Run,
     RunCall,
     RunQuarantined,
+    StartSubAgent,
     is_outside,
     outstanding,
     overdue_keys,
@@ -41,8 +42,8 @@ from geartrain.runtime._node import Node, RunAtWork
 from geartrain.runtime._suspects import is_inside
 from geartrain.runtime._tasks import NUDGE_SECONDS
 
-# Told to people by trace, hooks and waiters; nothing runs for them.
-_ANNOUNCEMENTS: Final = (AnnounceApproval, AnnounceEnd)
+# Told to people by trace, hooks and waiters, or sent to other runs with the append: nothing runs for them here.
+_ANNOUNCEMENTS: Final = (AnnounceApproval, AnnounceEnd, StartSubAgent)
 
 
 class Effects:

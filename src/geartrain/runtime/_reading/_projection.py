@@ -6,6 +6,10 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from msgspec import to_builtins
+
+from geartrain.ids import sub_agent_run_id
+from geartrain.limits import UNLIMITED
 from geartrain.machine import (
     ENDED,
     EVENT_VERSIONS,
@@ -27,6 +31,7 @@ from geartrain.machine import (
     PermissionsEvaluated,
     Run,
     RunState,
+    SubAgentEnded,
     ToolCall,
     ToolFinished,
     ToolStarted,
@@ -133,6 +138,7 @@ OWN_NAMES: Final = frozenset(map(_snake, EVENT_VERSIONS)) | {
     "run_finished",
     "run_stuck",
     "state_transition",
+    "sub_agent_started",
     "tool_call_finished",
     "tool_call_requested",
     "tool_call_started",
@@ -162,6 +168,7 @@ def _transitions(before: Run, after: Run) -> Iterator[tuple[str, Payload]]:
                 **({"labels": after.labels} if after.labels else {}),
                 **({"continues": after.continues} if after.continues else {}),
                 **({"principal": after.principal} if after.principal else {}),
+                **({"parent": after.parent.run_id, "root": after.root} if after.parent is not None else {}),
             },
         )
     state = before.state
@@ -186,6 +193,8 @@ def _calls(before: Run, after: Run) -> Iterator[tuple[str, Payload]]:
                 yield "tool_call_finished", _call_finished(call)
         if awaits_answer(call) and (earlier is None or not awaits_answer(earlier)):
             yield "answer_requested", _requested(call)
+        if call.sub_agent and call.status is CallStatus.RUNNING and (earlier is None or earlier.status != call.status):
+            yield "sub_agent_started", _delegated(after, call)
         if call.status is CallStatus.ASKED and (earlier is None or earlier.status is not CallStatus.ASKED):
             yield (
                 "approval_requested",
@@ -198,6 +207,13 @@ def _calls(before: Run, after: Run) -> Iterator[tuple[str, Payload]]:
                     **_role(call),
                 },
             )
+
+
+def _delegated(run: Run, call: Call) -> Payload:
+    payload: Payload = {"call_id": call.id, "agent": call.tool, "run_id": sub_agent_run_id(run.id, call.id)}
+    if call.share is not None:
+        payload["share"] = {name: value for name, value in to_builtins(call.share).items() if value != UNLIMITED}
+    return payload
 
 
 def _done_at_once(before: Run, after: Run) -> Iterator[tuple[str, Payload]]:
@@ -426,6 +442,28 @@ def _answered(event: CallAnswered, before: Run, _after: Run) -> Iterator[tuple[s
     )
 
 
+_ENDED_AS: Final = {RunState.FINISHED: "ok", RunState.FAILED: "error", RunState.CANCELLED: "cancelled"}
+
+
+def _sub_agent_ended(event: SubAgentEnded, before: Run, _after: Run) -> Iterator[tuple[str, Payload]]:
+    call = before.call(event.call_id)
+    yield (
+        "tool_call_finished",
+        {
+            "call_id": event.call_id,
+            "tool": call.tool if call is not None else "",
+            "status": _ENDED_AS.get(event.state, str(event.state)),
+            "run_id": event.run_id,
+            "text": _short(event.text if event.error is None else event.error.message),
+            "size": len(event.text),
+            "turns": event.turns,
+            "input_tokens": event.usage.input_tokens,
+            "output_tokens": event.usage.output_tokens,
+            **({} if event.error is None else {"code": str(event.error.code)}),
+        },
+    )
+
+
 def _not_compacted(event: CompactionFailed, _before: Run, after: Run) -> Iterator[tuple[str, Payload]]:
     yield (
         "context_compacted",
@@ -457,4 +495,5 @@ _OWN: Final[dict[type[Any], Callable[[Any, Run, Run], Iterator[tuple[str, Payloa
     CompactionFailed: _not_compacted,
     HandedOff: _handed_off,
     InputReceived: _input,
+    SubAgentEnded: _sub_agent_ended,
 }

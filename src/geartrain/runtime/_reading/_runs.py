@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from geartrain.errors import FormatUnknown, InvalidValue, RunNotFound
+from geartrain.ids import sub_agent_run_id
 from geartrain.machine import (
     ENDED,
     AgentSpec,
@@ -28,10 +29,11 @@ from geartrain.machine import (
     rests,
     split_path,
     step,
+    sub_agents_at_work,
 )
 from geartrain.machine import CallStatus as _CallStatus
 from geartrain.persistence import Journal, RunCorrupt, RunRow, StoredEvent
-from geartrain.runtime._entry import Revived, ending_of, revive
+from geartrain.runtime._entry import DEPTH, SUB_AGENTS, Revived, ending_of, revive
 from geartrain.runtime._reading._projection import project
 from geartrain.runtime._reading._shortenings import seen
 from geartrain.runtime._reading._stepper import Stepper
@@ -56,7 +58,8 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
     `waits_for` is "approval" (a decision), "in_doubt" (a word on whether a write was done), "input" (what the agent
     asked its user), or "answer" (an external tool's result). `id` is the same whenever the same call is told of.
     With the `role` input or answer it is no call of a tool, but what was said to the run, or what it would finish with;
-    the text is in its arguments, `{"text": …}`.
+    the text is in its arguments, `{"text": …}`. `root` is the run that all began with, `path` the calls that lead from
+    there to this one's run: empty for a call of the root itself.
     """
 
     id: str = ""
@@ -70,6 +73,18 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
     since: float = 0.0
     expires_at: float | None = None
     role: str = "tool"
+    root: str = ""
+    path: tuple[str, ...] = ()
+
+
+class SubAgentCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call whose sub-agent is at work: `run_id` is its run, `share` what that may use."""
+
+    call_id: str
+    agent: str
+    run_id: str
+    since: float
+    share: Budget | None = None
 
 
 class RunSnapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +93,8 @@ class RunSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     `waiting` lists the calls that wait for somebody, `awaits_reply` says that the model's turn does. A run `at_rest`
     has ended or waits for nothing but somebody. `quarantine` is why it is set apart until somebody resumes or cancels
     it, `ending` the code for which it ends as soon as what is in progress has ended. `out_of_budget` is the limit that
-    it is held for, told as an `error` is; `budget` are the limits in force.
+    it is held for, told as an `error` is; `budget` are the limits in force. `sub_agents` are at work for it, `queued`
+    more wait; `usage` is its own, `tree_usage` its own and that of all that was below it and has ended.
     """
 
     id: str
@@ -109,6 +125,12 @@ class RunSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     ending: str = ""
     out_of_budget: dict[str, str] | None = None
     budget: Budget = Budget()
+    parent: str = ""
+    root: str = ""
+    sub_agents: tuple[SubAgentCall, ...] = ()
+    queued: int = 0
+    tree_usage: Usage = Usage()
+    deadline: float | None = None
 
     @classmethod
     def of(cls, run: Run, spec: AgentSpec, set_apart: str = "") -> RunSnapshot:
@@ -134,7 +156,7 @@ class RunSnapshot(msgspec.Struct, frozen=True, kw_only=True):
             created_at=run.created_at,
             updated_at=run.updated_at,
             ended=run.state in ENDED,
-            at_rest=rests(run, spec),
+            at_rest=rests(run, spec) and not sub_agents_at_work(run),
             awaits_reply=awaits_reply(run, spec),
             spec=run.spec,
             labels=run.labels,
@@ -144,7 +166,13 @@ class RunSnapshot(msgspec.Struct, frozen=True, kw_only=True):
             quarantine=next((hold.reason for hold in run.holds if hold.kind is HoldKind.QUARANTINED), ""),
             ending=ending_of(run),
             out_of_budget=_out_of_budget(run),
+            parent=run.parent.run_id if run.parent is not None else "",
+            root=run.root or run.id,
+            sub_agents=sub_agent_calls(run),
+            queued=sum(1 for call in run.calls if call.sub_agent and call.status is _CallStatus.ALLOWED),
+            tree_usage=run.whole.token_count,
             budget=run.budget,
+            deadline=run.deadline,
         )
 
 
@@ -153,6 +181,20 @@ def _out_of_budget(run: Run) -> dict[str, str] | None:
     if hold is None:
         return None
     return {"code": hold.code, "kind": str(ErrorKind.BUDGET), "message": hold.reason}
+
+
+def sub_agent_calls(run: Run) -> tuple[SubAgentCall, ...]:
+    """Return the calls of *run* whose sub-agents are at work, in call order."""
+    return tuple(
+        SubAgentCall(
+            call_id=call.id,
+            agent=call.tool,
+            run_id=sub_agent_run_id(run.id, call.id),
+            since=call.since,
+            share=call.share,
+        )
+        for call in sub_agents_at_work(run)
+    )
 
 
 def open_calls(run: Run) -> tuple[OpenCall, ...]:
@@ -170,6 +212,8 @@ def open_calls(run: Run) -> tuple[OpenCall, ...]:
             since=call.since,
             expires_at=call.since + call.timeout_seconds if waits_for == ANSWER else call.expires_at,
             role=call.role,
+            root=run.root or run.id,
+            path=run.parent.path if run.parent is not None else (),
         )
         for call in run.calls
         if (waits_for := _waits_for(run, call))
@@ -206,6 +250,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     set_apart: str = ""
     at_rest: bool = False
     ending: str = ""
+    depth: int = 0
 
     @classmethod
     def of(cls, row: RunRow) -> RunSummary:
@@ -229,8 +274,9 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
             root=head.root,
             labels=head.labels,
             set_apart=row.mark.reason if row.mark is not None else "",
-            at_rest=not head.live,
+            at_rest=not head.live and SUB_AGENTS not in head.holds,
             ending=counters.get("ending", ""),
+            depth=counters.get(DEPTH, 0),
         )
 
 
@@ -242,6 +288,7 @@ async def list_runs(
     states: Sequence[str],
     agent: str | None,
     waiting: bool,
+    root: str | None = None,
 ) -> Sequence[RunSummary]:
     """Return runs, newest first; see `Runtime.list`.
 
@@ -254,7 +301,7 @@ async def list_runs(
     if unknown is not None:
         raise InvalidValue("states", f"among {', '.join(RunState)}", unknown)
     held = _AWAITED if waiting else ()
-    rows = await journal.list(after=after, limit=limit, states=states, agent=agent, held=held)
+    rows = await journal.list(after=after, limit=limit, states=states, agent=agent, root=root, held=held)
     return [RunSummary.of(row) for row in rows]
 
 

@@ -1,0 +1,273 @@
+"""What runs of one tree have to do with each other here: bringing what they sent, places to work in, and their rest.
+
+Rule 1: what was sent waits in the store until its receiver has taken or refused it; it is brought in order, a page at
+a time. Who is told of it again finds nothing new.
+Rule 2: a sub-agent's run has a place from its start to its end, or until it rests. Starts for which there is no place,
+in its tree or on this node, wait in order; one that is cancelled meanwhile needs none. A run that waits for others
+rests and has no place, so that trees of any depth go on.
+Rule 3: a tree rests when nothing in it works, is queued, or is on its way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
+
+from geartrain.errors import GeartrainError, RunNotFound
+from geartrain.ids import sub_agent_run_id
+from geartrain.limits import Limits
+from geartrain.machine import (
+    ENDED,
+    Run,
+    RunStarted,
+    decode_event,
+    decode_spec,
+    rests,
+    sub_agents_at_work,
+)
+from geartrain.mailbox import Lane
+from geartrain.persistence import InboxItem, Outgoing, StoreFailed
+from geartrain.runtime._delivery import Delivery
+from geartrain.runtime._entry import SUB_AGENTS
+from geartrain.runtime._log import log
+from geartrain.runtime._node import FoundSpecs, Node, RunAtWork
+from geartrain.runtime._reading._runs import read_run
+
+# What is brought to one run at once; the rest follows when this is taken.
+PAGE: Final = 200
+
+
+class Loader(Protocol):
+    """Who has runs in memory, or loads them."""
+
+    async def actor(self, run_id: str) -> RunAtWork:
+        """Return the actor of a run."""
+        ...
+
+
+class Places:
+    """Who of the sub-agents' runs is at work here, and who waits for a place."""
+
+    __slots__ = ("_at_once", "_by_root", "_per_tree", "_roots", "_waiting")
+
+    def __init__(self, limits: Limits) -> None:
+        self._at_once = limits.sub_agents_at_once_per_node
+        self._per_tree = limits.sub_agents_at_once_per_tree
+        self._roots: dict[str, str] = {}
+        self._by_root: Counter[str] = Counter()
+        self._waiting: dict[str, str] = {}
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for a place."""
+        return len(self._waiting)
+
+    def waits(self, run_id: str) -> bool:
+        """Whether a run waits for a place."""
+        return run_id in self._waiting
+
+    def take(self, run_id: str, root: str) -> None:
+        """Note that a run is at work."""
+        self._waiting.pop(run_id, None)
+        if run_id not in self._roots:
+            self._roots[run_id] = root
+            self._by_root[root] += 1
+
+    def take_if_free(self, run_id: str, root: str) -> bool:
+        """Take a place, or wait for one; return whether there was one."""
+        free = len(self._roots) < self._at_once and self._by_root[root] < self._per_tree
+        if free or run_id in self._roots:
+            self.take(run_id, root)
+            return True
+        self._waiting[run_id] = root
+        return False
+
+    def leave(self, run_id: str) -> list[str]:
+        """Note that a run is no more at work, and return who may start in its place."""
+        self._waiting.pop(run_id, None)
+        root = self._roots.pop(run_id, None)
+        if root is None:
+            return []
+        self._by_root[root] -= 1
+        if not self._by_root[root]:
+            del self._by_root[root]
+        return self._next()
+
+    def _next(self) -> list[str]:
+        """Return who may start now, in the order in which they came. Told twice, they still start once."""
+        room = self._at_once - len(self._roots)
+        taken: Counter[str] = Counter()
+        following: list[str] = []
+        for run_id, root in self._waiting.items():
+            if len(following) >= room:
+                break
+            if self._by_root[root] + taken[root] < self._per_tree:
+                taken[root] += 1
+                following.append(run_id)
+        return following
+
+
+class Kin:
+    """The trees of one node."""
+
+    def __init__(self, node: Node, loader: Loader) -> None:
+        self._node = node
+        self._loader = loader
+        self.places = Places(node.limits)
+        # Who is being brought something just now, and whether to look once more.
+        self._bringing: dict[str, bool] = {}
+        self._followers: dict[str, set[asyncio.Future[None]]] = {}
+
+    # Bringing what was sent
+
+    def call(self, run_ids: Iterable[str]) -> None:
+        """Have each of these runs take what waits for it."""
+        for run_id in run_ids:
+            if self._node.closing:
+                return
+            under_way = run_id in self._bringing
+            self._bringing[run_id] = under_way
+            if not under_way:
+                self._node.spawn(self._bring, run_id)
+
+    async def _bring(self, run_id: str) -> None:
+        delay = 0.1
+        try:
+            while not self._node.closing:
+                self._bringing[run_id] = False
+                try:
+                    actor = await self._loader.actor(run_id)
+                    await self.feed(actor)
+                except StoreFailed:
+                    await asyncio.sleep(delay)
+                    delay = min(delay * 2, 5.0)
+                    continue
+                except GeartrainError as error:
+                    if not self.places.waits(run_id):
+                        log.warning("sent_not_taken", run_id=run_id, error=str(error))
+                if not self._bringing[run_id]:
+                    return
+        finally:
+            del self._bringing[run_id]
+
+    async def feed(self, actor: RunAtWork) -> None:
+        """Bring a run in memory what waits for it in the store, as much as is brought at once."""
+        items = await self._node.journal.inbox(actor.run.id, limit=PAGE)
+        specs = await self.specs_of(items)
+        if self._node.actors.get(actor.run.id) is actor:
+            deliver(actor, items, specs)
+            actor.rest_if_idle()
+
+    async def specs_of(self, items: Sequence[InboxItem]) -> FoundSpecs:
+        """Return the specs that starts among *items* name.
+
+        Raises:
+            FormatUnknown: One of them is newer than this version.
+        """
+        specs: dict[str, tuple[object, bytes]] = {}
+        for item in items:
+            event = decode_event(item.type, item.version, item.body)
+            if isinstance(event, RunStarted):
+                data = await self._node.journal.spec(event.spec)
+                if data is not None:
+                    specs[event.spec] = (decode_spec(data), data)
+        return specs  # type: ignore[return-value]
+
+    async def newborn(self, run_id: str) -> tuple[Sequence[InboxItem], FoundSpecs]:
+        """Return what waits for a run that has yet to start, once it has a place.
+
+        Raises:
+            RunNotFound: Nobody has started such a run; or it waits for a place, and will be called.
+        """
+        items = await self._node.journal.inbox(run_id, limit=PAGE)
+        started = next((item for item in items if item.type == RunStarted.__name__), None)
+        if started is None:
+            raise RunNotFound(run_id)
+        event = decode_event(started.type, started.version, started.body)
+        root = event.root if isinstance(event, RunStarted) else ""
+        specs = await self.specs_of(items)
+        if len(items) > 1:
+            self.places.take(run_id, root)  # cancelled or paused before it began: it does not work
+        elif not self.places.take_if_free(run_id, root):
+            raise RunNotFound(run_id)
+        return items, specs
+
+    # What becomes of a run here
+
+    def moved(self, run: Run, *, resting: bool, sent: Sequence[Outgoing], more: object) -> None:
+        """Take note of a stored step: where the run is, whom it sent something, and whether more waits for it."""
+        if run.parent is not None:
+            if resting:
+                self.call(self.places.leave(run.id))
+            else:
+                self.places.take(run.id, run.root)
+        self.call(dict.fromkeys(each.run_id for each in sent))
+        if more:
+            self.call((run.id,))
+        if resting:
+            self._tell(run.root)
+
+    def left(self, run: Run) -> None:
+        """Take note that a run is no more in memory."""
+        if run.parent is not None or not run.seq:
+            self.call(self.places.leave(run.id))
+            self._tell(run.root)
+
+    def _tell(self, root: str) -> None:
+        for follower in self._followers.pop(root, ()):
+            if not follower.done():
+                follower.set_result(None)
+
+    # The rest of a tree
+
+    def follow(self, root: str) -> asyncio.Future[None]:
+        """Return a future that is done when a run of that tree next comes to rest."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._followers.setdefault(root, set()).add(future)
+        return future
+
+    def unfollow(self, root: str, future: asyncio.Future[None]) -> None:
+        """Follow no longer."""
+        future.cancel()
+        followers = self._followers.get(root)
+        if followers is not None:
+            followers.discard(future)
+            if not followers:
+                del self._followers[root]
+
+    async def busy(self, run_id: str) -> bool:
+        """Return whether anything below a run works, is queued, or is on its way; what nobody moves is moved."""
+        actor = self._node.actors.get(run_id)
+        run = actor.run if actor is not None and actor.run.seq else (await read_run(self._node.journal, run_id)).run
+        for call in sub_agents_at_work(run):
+            if await self._child_busy(run_id, sub_agent_run_id(run_id, call.id)):
+                return True
+        return False
+
+    async def _child_busy(self, parent: str, run_id: str) -> bool:
+        node = self._node
+        actor = node.actors.get(run_id)
+        if actor is not None and actor.run.seq:
+            works = actor.run.state in ENDED or not rests(actor.run, actor.specs[actor.run.spec])
+            return works or not actor.cell.idle or await self.busy(run_id)
+        row = await node.journal.head(run_id)
+        if run_id in node.apart or (row is not None and row.mark is not None):
+            return False
+        if row is None or row.head.live or row.head.ended or await node.journal.inbox(run_id, limit=1):
+            # Its end is on its way to its parent, if it has ended.
+            self.call((parent if row is not None and row.head.ended else run_id,))
+            return True
+        return SUB_AGENTS in row.head.holds and await self.busy(run_id)
+
+
+def deliver(actor: RunAtWork, items: Sequence[InboxItem], specs: FoundSpecs) -> None:
+    """Put what was sent to a run into its mailbox, in order; what it has been given already is left out."""
+    for item in items:
+        if item.number > actor.inbox_mark:
+            actor.inbox_mark = item.number
+            event = decode_event(item.type, item.version, item.body)
+            found = specs if isinstance(event, RunStarted) else None
+            actor.cell.send_nowait(Delivery(event, outside=True, inbox=item.number, specs=found), Lane.WORK)
+    actor.inbox_more = len(items) >= PAGE

@@ -1,0 +1,234 @@
+"""What a run sends other runs: pure functions of the step that sends it, written in that step's own append.
+
+    a sub-agent's call begins      → `RunStarted` to the run that it starts
+    a sub-agent's run has ended    → `SubAgentEnded` to its parent
+    a run is ending                → `CancelRequested` to its sub-agents at work
+    a run is paused, or goes on    → `PauseRequested`, `RunResumed` to them
+    a share has been raised        → `BudgetRaised` to the run that has it
+
+Rule 1: what is sent is stored with what sends it, or neither is; so nothing is lost between two runs.
+Rule 2: ids are derived, so what is sent twice arrives once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from geartrain.ids import digest, sub_agent_run_id
+from geartrain.limits import Limits
+from geartrain.machine import (
+    ENDED,
+    EVENT_VERSIONS,
+    KIND_OF_CODE,
+    Budget,
+    BudgetRaised,
+    Call,
+    CancelRequested,
+    Event,
+    HoldKind,
+    ParentRef,
+    PauseRequested,
+    ReasonCode,
+    Run,
+    RunError,
+    RunResumed,
+    RunStarted,
+    RunState,
+    ShareRaised,
+    SubAgentEnded,
+    encode_event,
+    sub_agents_at_work,
+)
+from geartrain.persistence import Outgoing
+from geartrain.runtime._agent import RegisteredAgent
+from geartrain.runtime._entry import Moved
+from geartrain.runtime._sub_agents import input_of
+
+# Room in the event of an end for all but its answer.
+_OTHER_BYTES: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """One step as senders see it: the run before and after it, and what this process knows."""
+
+    before: Run
+    after: Run
+    event: Event
+    agents: Mapping[str, RegisteredAgent]
+    limits: Limits
+
+
+class Sent(msgspec.Struct, frozen=True, gc=False):
+    """An event for another run, and the specs that it names, by digest."""
+
+    run_id: str
+    event: Event
+    specs: Mapping[str, bytes] = {}
+
+
+Sender = Callable[[Moving], Iterator[Sent]]
+
+
+def starts(moving: Moving) -> Iterator[Sent]:
+    """Yield the starts of sub-agents whose calls this step has begun. An agent that is not here sends nothing."""
+    before, after = moving.before, moving.after
+    for call in sub_agents_at_work(after):
+        known = before.call(call.id)
+        registered = moving.agents.get(call.tool)
+        if registered is not None and (known is None or known.status is not call.status):
+            yield Sent(
+                sub_agent_run_id(after.id, call.id),
+                _start(after, call, registered),
+                {registered.digest: registered.encoded},
+            )
+
+
+def _start(parent: Run, call: Call, registered: RegisteredAgent) -> RunStarted:
+    path = parent.parent.path if parent.parent is not None else ()
+    return RunStarted(
+        id="start",
+        time=parent.updated_at,
+        source="parent",
+        by=parent.principal,
+        agent=call.tool,
+        spec=registered.digest,
+        input=input_of(call.arguments),
+        budget=call.share or Budget(),
+        request=digest(f"{parent.id}\x1f{call.id}".encode()),
+        deadline=parent.deadline,
+        principal=parent.principal,
+        permissions=parent.permissions,
+        context=parent.context,
+        parent=ParentRef(run_id=parent.id, call_id=call.id, path=(*path, call.id)),
+        root=parent.root,
+        depth=parent.depth + 1,
+    )
+
+
+def end(moving: Moving) -> Iterator[Sent]:
+    """Yield the end of a sub-agent's run, for the call that started it."""
+    run = moving.after
+    if run.parent is None or run.state not in ENDED:
+        return
+    whole = run.whole
+    room = max(1, moving.limits.event_bytes - _OTHER_BYTES) // 4
+    event = SubAgentEnded(
+        id=f"{run.parent.call_id}.ended",
+        time=run.updated_at,
+        source="sub_agent",
+        call_id=run.parent.call_id,
+        run_id=run.id,
+        state=run.state,
+        text=(run.final_answer or "")[:room],
+        error=run.error,
+        usage=whole.token_count,
+        turns=whole.turn_count,
+        tool_calls=whole.tool_calls,
+        tool_failures=whole.tool_failures,
+        seconds=whole.active_seconds,
+    )
+    yield Sent(run.parent.run_id, event)
+
+
+def cancels(moving: Moving) -> Iterator[Sent]:
+    """Yield the cancels for all that is at work below a run that has begun to end."""
+    run = moving.after
+    if run.ending is None or moving.before.ending is not None:
+        return
+    cause = run.ending.error.code if run.ending.error is not None else run.ending.state
+    for call in sub_agents_at_work(run):
+        event = CancelRequested(
+            id=f"{run.id}.cancel",
+            time=run.updated_at,
+            source="parent",
+            by=run.ending.by,
+            reason=f"the run that started this one is ending: {cause}",
+            code="cancelled_by_parent",
+        )
+        yield Sent(sub_agent_run_id(run.id, call.id), event)
+
+
+def pauses(moving: Moving) -> Iterator[Sent]:
+    """Yield the pause of a run, or its end, for all that is at work below it."""
+    run = moving.after
+    paused = run.held_by(HoldKind.PAUSED)
+    if paused == moving.before.held_by(HoldKind.PAUSED) or run.ending is not None:
+        return
+    common = {"id": f"{run.id}.{'pause' if paused else 'resume'}.{run.seq}", "time": run.updated_at}
+    event: Event
+    if paused:
+        event = PauseRequested(**common, source="parent", by=moving.event.by, reason="its parent is paused")  # type: ignore[arg-type]
+    else:
+        event = RunResumed(**common, source="parent", by=moving.event.by)  # type: ignore[arg-type]
+    for call in sub_agents_at_work(run):
+        known = moving.before.call(call.id)
+        if known is not None and known.status is call.status:
+            yield Sent(sub_agent_run_id(run.id, call.id), event)
+
+
+def raises(moving: Moving) -> Iterator[Sent]:
+    """Yield the new budget of a sub-agent at work whose share has changed."""
+    run = moving.after
+    if not isinstance(moving.event, ShareRaised):
+        return
+    call = run.call(moving.event.call_id)
+    if call is not None and call.share is not None:
+        event = BudgetRaised(
+            id=f"{run.id}.raise.{run.seq}",
+            time=run.updated_at,
+            source="parent",
+            by=moving.event.by,
+            budget=call.share,
+        )
+        yield Sent(sub_agent_run_id(run.id, call.id), event)
+
+
+SENDERS: tuple[Sender, ...] = (starts, cancels, pauses, raises, end)
+
+
+def sent_by(
+    before: Run, moves: Sequence[Moved], agents: Mapping[str, RegisteredAgent], limits: Limits
+) -> tuple[Sent, ...]:
+    """Return what the steps *moves* send, in their order."""
+    sent: list[Sent] = []
+    for moved in moves:
+        moving = Moving(before, moved.run, moved.event, agents, limits)
+        for sender in SENDERS:
+            sent.extend(sender(moving))
+        before = moved.run
+    return tuple(sent)
+
+
+def outgoing(sent: Sent) -> Outgoing:
+    """Return what is sent as the journal keeps it."""
+    name = type(sent.event).__name__
+    return Outgoing(
+        run_id=sent.run_id,
+        id=sent.event.id,
+        type=name,
+        version=EVENT_VERSIONS[name],
+        body=encode_event(sent.event),
+    )
+
+
+def gone_sub_agent(before: Run, after: Run, agents: Mapping[str, RegisteredAgent]) -> SubAgentEnded | None:
+    """Return the end of a sub-agent whose call has just begun and whom nobody here can start, or None."""
+    for call in sub_agents_at_work(after):
+        known = before.call(call.id)
+        if call.tool not in agents and (known is None or known.status is not call.status):
+            code = ReasonCode.AGENT_GONE
+            message = f"no agent {call.tool!r} is registered here"
+            return SubAgentEnded(
+                id=f"{call.id}.gone",
+                time=after.updated_at,
+                call_id=call.id,
+                run_id=sub_agent_run_id(after.id, call.id),
+                state=RunState.FAILED,
+                error=RunError(code=code, kind=KIND_OF_CODE[code], message=message),
+            )
+    return None

@@ -1,0 +1,142 @@
+"""A tree of runs at one moment: who is at work for whom, what each has used, and who waits for somebody."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from geartrain.errors import FormatUnknown, RunNotFound
+from geartrain.machine import Budget
+from geartrain.persistence import Journal, RunCorrupt
+from geartrain.runtime._entry import CALL
+from geartrain.runtime._reading._runs import OpenCall, RunSnapshot, RunSummary
+
+_PAGE: Final = 1_000
+QUEUED: Final = "QUEUED"
+
+
+class RunTree(msgspec.Struct, frozen=True, kw_only=True):
+    """A run and all that is below it, in call order.
+
+    `state` is QUEUED for a run that has been started and waits for its place. `call_id` is its parent's call, `depth`
+    counts from the root of the whole tree. `waiting` are its own calls that wait for somebody, `queued` its
+    sub-agents' calls that have yet to start. `budget` and `waiting` are of runs that have not ended.
+    """
+
+    id: str
+    agent: str
+    state: str
+    call_id: str = ""
+    depth: int = 0
+    holds: tuple[str, ...] = ()
+    waiting: tuple[OpenCall, ...] = ()
+    queued: int = 0
+    turn_count: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    tool_calls: int = 0
+    tool_failures: int = 0
+    error: str | None = None
+    set_apart: str = ""
+    ended: bool = False
+    created_at: float = 0.0
+    updated_at: float = 0.0
+    budget: Budget | None = None
+    children: tuple[RunTree, ...] = ()
+
+    def walk(self) -> list[RunTree]:
+        """Return this run and all below it, each before its children."""
+        return [self, *(each for child in self.children for each in child.walk())]
+
+    @property
+    def open_calls(self) -> tuple[OpenCall, ...]:
+        """All calls in the tree that wait for somebody."""
+        return tuple(call for run in self.walk() for call in run.waiting)
+
+
+Snapshot = Callable[[str], Awaitable[RunSnapshot]]
+
+
+async def read_tree(journal: Journal, run_id: str, snapshot: Snapshot) -> RunTree:
+    """Return the tree that begins with a run; *snapshot* reads one run as it is now.
+
+    Raises:
+        RunNotFound: There is no such run.
+    """
+    top = await journal.head(run_id)
+    if top is None:
+        raise RunNotFound(run_id)
+    rows = {run_id: top}
+    after: tuple[float, str] | None = None
+    while page := await journal.list(after=after, limit=_PAGE, root=top.head.root or run_id):
+        rows.update((row.run_id, row) for row in page)
+        after = (page[-1].head.created_at, page[-1].run_id)
+    below: dict[str, list[str]] = {}
+    for row in rows.values():
+        if row.head.parent is not None:
+            below.setdefault(row.head.parent, []).append(row.run_id)
+    found: dict[str, RunSnapshot] = {}
+    for row in rows.values():
+        if not row.head.ended and row.mark is None:
+            try:
+                found[row.run_id] = await snapshot(row.run_id)
+            except (RunCorrupt, FormatUnknown, RunNotFound):  # one that cannot be read hides no other
+                continue
+    summaries = {each: (RunSummary.of(row), str(row.head.counters.get(CALL, ""))) for each, row in rows.items()}
+    return _node(run_id, summaries, below, found, len(rows))
+
+
+def _node(
+    run_id: str,
+    summaries: Mapping[str, tuple[RunSummary, str]],
+    below: Mapping[str, list[str]],
+    found: Mapping[str, RunSnapshot],
+    most: int,
+) -> RunTree:
+    summary, call_id = summaries[run_id]
+    now = found.get(run_id)
+    children = [_node(each, summaries, below, found, most - 1) for each in below.get(run_id, ())] if most else []
+    known = {child.id for child in children}
+    for call in now.sub_agents if now is not None else ():
+        if call.run_id not in known:
+            child = RunTree(
+                id=call.run_id,
+                agent=call.agent,
+                state=QUEUED,
+                call_id=call.call_id,
+                depth=summary.depth + 1,
+                budget=call.share,
+                created_at=call.since,
+                updated_at=call.since,
+            )
+            children.append(child)
+    children.sort(key=lambda child: _in_call_order(child.call_id))
+    return RunTree(
+        id=run_id,
+        agent=summary.agent,
+        state=now.state if now is not None else summary.state,
+        call_id=call_id,
+        depth=summary.depth,
+        holds=now.holds if now is not None else summary.holds,
+        waiting=now.waiting if now is not None else (),
+        queued=now.queued if now is not None else 0,
+        turn_count=summary.turn_count,
+        input_tokens=summary.input_tokens,
+        output_tokens=summary.output_tokens,
+        tool_calls=summary.tool_calls,
+        tool_failures=summary.tool_failures,
+        error=summary.error,
+        set_apart=summary.set_apart,
+        ended=summary.state in ("FINISHED", "FAILED", "CANCELLED"),
+        created_at=summary.created_at,
+        updated_at=summary.updated_at,
+        budget=now.budget if now is not None else None,
+        children=tuple(children),
+    )
+
+
+def _in_call_order(call_id: str) -> tuple[int, int]:
+    turn, _, position = call_id.removeprefix("t").partition(".c")
+    return (int(turn), int(position)) if turn.isdecimal() and position.isdecimal() else (0, 0)

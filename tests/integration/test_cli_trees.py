@@ -1,0 +1,94 @@
+"""Trees of runs as the command's users meet them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from test_cli import World, server
+
+pytestmark = pytest.mark.real_time
+
+__all__ = ["server"]
+
+TEAM = '''
+import time
+from types import SimpleNamespace
+from geartrain import Agent, Ask, Allow, ScriptedModel, tool
+from geartrain.models import answer, call
+
+
+@tool
+def note(text: str) -> str:
+    """Note a text."""
+    with open("noted.txt", "a") as file:
+        file.write(text + "\\n")
+    return "noted"
+
+
+def policy(call, run):
+    return Allow() if call.sub_agent else Ask("it notes something")
+
+
+writer = Agent("writer", model=ScriptedModel([[call("note", text="hello")], answer("written")]), tools=[note])
+reader = Agent("reader", model=ScriptedModel([answer("read")]), description="Reads.")
+team = Agent(
+    "team",
+    model=ScriptedModel([[call("writer", input="note it"), call("reader", input="read it")], answer("all done")]),
+    sub_agents=[writer, reader],
+)
+app = SimpleNamespace(agents=[team], policy=policy)
+'''
+
+
+@pytest.fixture
+def world(tmp_path: Path, server: object) -> World:
+    made = World(tmp_path, server)  # type: ignore[arg-type]
+    (made.folder / "team.py").write_text(TEAM)
+    return made
+
+
+def test_a_tree_is_run_asked_about_shown_and_finished_from_the_root(world: World) -> None:
+    ran = world.run("run", "go", "--app", "team:app", "--agent", "team")
+    assert ran.returncode == 3, ran.stderr
+    assert "writer starts as run r-" in ran.stderr
+    (root,) = [run for run in world.runs() if run["parent"] is None]
+
+    shown = world.run("show", root["id"], "--tree")
+    lines = shown.stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["team", "t1.c1", "t1.c2", "3"]
+    assert "waits for approval: t1.c1 note" in lines[1]
+    assert "FINISHED" in lines[2]
+    assert (
+        f"geartrain approve {json.loads(world.run('show', root['id'], '--tree', '--json').stdout)['children'][0]['id']}"
+        in shown.stderr
+    )
+
+    approved = world.run("approve", root["id"], "--app", "team:app")
+    assert (approved.returncode, approved.stdout.strip()) == (0, "all done"), approved.stderr
+    assert world.noted == ["hello"]
+    watched = world.run("watch", root["id"], "--tree")
+    assert watched.returncode == 0
+    assert watched.stdout.count("FINISHED") == 3
+
+
+def test_a_sub_agents_run_that_is_answered_itself_lets_the_whole_tree_go_on(world: World) -> None:
+    world.run("run", "go", "--app", "team:app", "--agent", "team", "-q")
+    (child,) = [run for run in world.runs() if run["agent"] == "writer"]
+
+    approved = world.run("approve", child["id"], "--app", "team:app")
+
+    assert (approved.returncode, approved.stdout.strip()) == (0, "written"), approved.stderr
+    assert {run["state"] for run in world.runs()} == {"FINISHED"}
+
+
+def test_a_list_keeps_to_one_tree(world: World) -> None:
+    for _ in range(2):
+        world.run("run", "go", "--app", "team:app", "--agent", "team", "-q")
+    root = next(run["id"] for run in world.runs() if run["parent"] is None)
+
+    rows = json.loads(world.run("list", "--root", root, "--json").stdout)
+
+    assert len(rows) == 3
+    assert {row["root"] for row in rows} == {root}
