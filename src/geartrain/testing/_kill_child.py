@@ -153,10 +153,11 @@ class Client:
             self._ledger.write("told", handle.id, id="", seq=snapshot.seq, state=snapshot.state)
             if snapshot.awaits_reply:
                 await self._reply(handle, snapshot.turn_count + 1)
-            elif not snapshot.waiting:
+            waiting = (await handle.tree()).open_calls if snapshot.sub_agents else snapshot.waiting
+            if not (waiting or snapshot.awaits_reply):
                 return FAILED  # suspended, and nobody can do anything about it
-            for call in snapshot.waiting:
-                await self._answer(handle, call)
+            for call in waiting:
+                await self._answer(handle if call.run_id == handle.id else await runtime.get(call.run_id), call)
         self._ledger.write("told", handle.id, id="", seq=snapshot.seq, state=snapshot.state, answer=snapshot.answer)
         return await self._replayed(runtime, snapshot)
 
@@ -174,8 +175,8 @@ class Client:
 
     async def _known(self, runtime: Runtime) -> RunHandle | None:
         """Return the run that an earlier process has started, if there is one."""
-        runs = await runtime.list(limit=1)
-        return await runtime.get(runs[0].id) if runs else None
+        root = next((run for run in await runtime.list(limit=1_000) if run.parent is None), None)
+        return await runtime.get(root.id) if root is not None else None
 
     async def _answer(self, handle: RunHandle, call: OpenCall) -> None:
         """Approve what waits for approval, do what is to be done outside, settle a doubt by what the ledger says."""

@@ -1,7 +1,8 @@
 """The reference runs of the kill harness.
 
 A plain answer; reads side by side; a write; writes that are asked about; a write and a read in processes of their own;
-a run that somebody outside drives; and one that is told something, judged, handed over and changed by guardrails.
+a run that somebody outside drives; one that is told something, judged, handed over and changed by guardrails; a
+tree of runs, one of which is asked about.
 """
 
 from __future__ import annotations
@@ -76,9 +77,16 @@ def _shown(request: ModelRequest) -> Iterator[tuple[list[str], list[str]]]:
             yield [call.id for call in message.calls], answers
 
 
-def _agent(ledger: Ledger, replies: Sequence[object], tools: Sequence[Tool] = ()) -> Agent:
+def _agent(
+    ledger: Ledger,
+    replies: Sequence[object],
+    tools: Sequence[Tool] = (),
+    *,
+    name: str = "killed",
+    sub_agents: Sequence[Agent] = (),
+) -> Agent:
     model = LedgerModel(ScriptedModel(replies), ledger)  # type: ignore[arg-type]
-    return Agent("killed", instructions="Do as you are told.", model=model, tools=tools)
+    return Agent(name, instructions="Do as you are told.", model=model, tools=tools, sub_agents=sub_agents)
 
 
 def _write_tool(ledger: Ledger) -> Tool:
@@ -188,6 +196,23 @@ def handed(ledger: Ledger) -> Scenario:
     return Scenario(agent=front, policy=ask_about_writes)
 
 
+def team(ledger: Ledger) -> Scenario:
+    """Return a run with three sub-agents: one posts what a person is asked about, one looks, one has another look."""
+
+    @tool(read_only=True)
+    async def look(at: str, context: ToolContext) -> str:
+        """Look at something."""
+        with ledger.effect(context.idempotency_key, "read", {"at": at}):
+            return f"saw {at}"
+
+    looking = [[scripted_call("look", at="a")], "Seen."]
+    scout = _agent(ledger, looking, [look], name="scout")
+    guide = _agent(ledger, [[scripted_call("scout", input="look")], "Shown."], name="guide", sub_agents=[scout])
+    writer = _agent(ledger, [[scripted_call("post", text="b")], "Posted."], [_write_tool(ledger)], name="writer")
+    calls = [scripted_call(name, input="go") for name in ("writer", "scout", "guide")]
+    return Scenario(agent=_agent(ledger, [calls, "Done."], sub_agents=[writer, scout, guide]), policy=ask_about_writes)
+
+
 def _provider(ledger: Ledger, name: str) -> ContextProvider:
     async def told(view: RunView) -> str:
         key = f"{view.run_id}/t{view.turn_count}.{name}"
@@ -223,9 +248,9 @@ def allow_all(_call: PolicyCall, _run: RunView) -> Decision:
 
 
 def ask_about_writes(call: PolicyCall, _run: RunView) -> Decision:
-    """Allow reads, ask about the rest."""
-    return Allow() if call.read_only else Ask("it is a write")
+    """Allow reads and sub-agents, ask about the rest."""
+    return Allow() if call.read_only or call.sub_agent else Ask("it is a write")
 
 
-_RUNS: Final = (plain, reads, write, approval, apart, outside, handed)
+_RUNS: Final = (plain, reads, write, approval, apart, outside, handed, team)
 REFERENCE_RUNS: Final = tuple(f"{__name__}:{make.__name__}" for make in _RUNS)

@@ -480,7 +480,7 @@ class World:
                 **common, **about, done=done, not_done="" if done else rng.choice(("run", "run", "skip", ""))
             )
         if call.share is not None and call.status is CallStatus.RUNNING:
-            share = _raised_share(call.share)
+            share = _changed_share(call.share, rng.choice((1, -1)))
             yield lambda: ShareRaised(**common, **about, budget=share)
         if rng.random() < 0.1 or call.external:
             yield lambda: CallAnswered(
@@ -553,9 +553,10 @@ class World:
         return event
 
 
-def _raised_share(share: Budget) -> Budget:
+def _changed_share(share: Budget, by: int) -> Budget:
     values = {name: getattr(share, name) for name in Budget.__struct_fields__}
-    return Budget(**{name: value if value is UNLIMITED else value + 1 for name, value in values.items()})
+    changed = {name: value if value is UNLIMITED or value + by <= 0 else value + by for name, value in values.items()}
+    return Budget(**changed)
 
 
 def _raised(run: Run) -> Budget:
@@ -570,6 +571,7 @@ def _raised(run: Run) -> Budget:
 def _some_spec(rng: random.Random) -> AgentSpec:
     # Its draws leave the worlds of the rare seeds as they are.
     more = random.Random(rng.getstate()[1][0])
+    trees = random.Random(rng.getstate()[1][1])  # the first number of the state is the same for every seed
     budget = Budget(
         max_turns=rng.choice((1, 2, 4, 20)),
         max_seconds=rng.choice((8.0, 300.0)),
@@ -612,7 +614,7 @@ def _some_spec(rng: random.Random) -> AgentSpec:
             write_attempts=rng.choice((1, 2, 3)),
             approval_expiry_seconds=rng.choice((5.0, 600_000.0)),
             external_seconds=rng.choice((None, 200.0, 600_000.0)),
-            sub_agents_at_once=more.choice((None, 1, 2, 50)),
+            sub_agents_at_once=trees.choice((None, 1, 2, 50)),
         ),
-        shares=more.choice(("weights", "on_demand")),
+        shares=trees.choice(("weights", "on_demand")),
     )
