@@ -120,6 +120,11 @@ class Kin:
         self._bringing: dict[str, bool] = {}
         self._followers: dict[str, set[asyncio.Future[None]]] = {}
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is being brought to anybody, and nobody waits for a place."""
+        return not self._bringing and not self.places.waiting
+
     # Bringing what was sent
 
     def call(self, run_ids: Iterable[str]) -> None:
@@ -151,6 +156,7 @@ class Kin:
                     return
         finally:
             del self._bringing[run_id]
+            self._node.left.set()  # whoever waits until nothing is to be done looks again
 
     async def feed(self, actor: RunAtWork) -> None:
         """Bring a run in memory what waits for it in the store, as much as is brought at once."""

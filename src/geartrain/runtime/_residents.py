@@ -54,9 +54,11 @@ class Residents:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is being loaded, and nobody is still to be taken over."""
+        """Whether nothing is being loaded or brought to anybody, and nobody is still to be taken over."""
         suspects = self._node.suspects
-        return not (self._loading or self._recovering or self._later or suspects.alone or suspects.waiting)
+        return self._kin.idle and not (
+            self._loading or self._recovering or self._later or suspects.alone or suspects.waiting
+        )
 
     def begin_recovery(self) -> None:
         """Take note that all runs that were left in the middle are going to be taken over."""

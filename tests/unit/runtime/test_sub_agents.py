@@ -16,7 +16,7 @@ from geartrain.limits import UNLIMITED
 from geartrain.machine import Budget, RequestedCall, RunStarted, Usage
 from geartrain.models import ModelReply, ModelRequest
 from geartrain.models._scripted import Delay
-from geartrain.runtime import Agent, Ask, Deny, RunHandle, Runtime, default_policy
+from geartrain.runtime import Agent, Allow, Ask, Deny, RunHandle, Runtime, default_policy
 from geartrain.tools import ask_user
 
 
@@ -513,3 +513,22 @@ async def test_many_sub_agents_fifty_at_a_time_of_which_one_hangs() -> None:
         bad = await runtime.list(root=run.id, states=["FAILED"])
         assert [each.error for each in bad] == ["timeout"]
         assert len(await runtime.list(root=run.id, limit=2_000)) == 201
+
+
+async def test_a_runtime_at_rest_has_brought_every_tree_to_rest() -> None:
+    """As `geartrain work` does it: also what was left between a start and its sub-agents, and between these and it."""
+    ledger = Ledger()
+    worker = an_agent([[calling("write")], "found"], ledger.write(1.0, idempotent=True), name="w")
+    agent = team(*[delegate("w")] * 5, below=[worker])
+    for kill_after in (3, 5, 8, 12, 20):
+        ledger.alive = True
+        store = Store()
+        left = killed_after(store, kill_after, ledger)
+        async with store.runtime(agent, limits=quick(sub_agents_at_once_per_tree=2)) as runtime:
+            await (await runtime.start(agent, "go", run_id="r-root")).wait_at_rest()
+        store.journal = left[0]
+        async with store.runtime(agent, policy=lambda *_: Allow()) as runtime:
+            await runtime.wait_at_rest()
+
+            assert await runtime._host.node.journal.runnable() == []
+            assert {row.state for row in await runtime.list()} == {"FINISHED"}
