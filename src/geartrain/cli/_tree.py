@@ -18,7 +18,7 @@ from geartrain.persistence.sqlite import store_owner
 from geartrain.runtime import RunTree, open_reader
 
 POLL_SECONDS: Final = 0.25
-_WIDE: Final = 110
+_WIDE: Final = 200
 # Lines of a terminal that a tree leaves free.
 _FREE_LINES: Final = 3
 
@@ -64,14 +64,14 @@ def lines(tree: RunTree) -> list[str]:
 
 
 def _line(run: RunTree, indent: int) -> str:
-    head = "  " * indent + (f"{run.call_id} " if indent else "") + run.agent
+    head = "  " * indent + one_line(f"{run.call_id if indent else ''} {run.agent}", 40)
     parts = [run.state, *([] if run.state == "QUEUED" else [_used(run)])]
     if run.error is not None:
         parts.append(run.error)
     if run.set_apart:
         parts.append(f"set apart: {run.set_apart}")
     parts += _waits(run)
-    return one_line(f"{head:<30} {run.id:<20} {'  '.join(parts)}", 2 * _WIDE)
+    return f"{head:<30} {one_line(run.id):<20} {one_line(', '.join(parts), _WIDE)}"
 
 
 def _used(run: RunTree) -> str:
@@ -157,7 +157,7 @@ class _View:
     def _draw(self, tree: RunTree) -> None:
         size = shutil.get_terminal_size()
         room = max(5, size.lines - _FREE_LINES)
-        shown = [one_line(line, size.columns - 1) for line in fitting(tree, room)]
+        shown = [line[: size.columns - 1] for line in fitting(tree, room)]
         if self._drawn:
             sys.stdout.write(f"\x1b[{self._drawn}F\x1b[J")
         sys.stdout.write("".join(f"{line}\n" for line in shown))

@@ -301,15 +301,16 @@ class TreeWorld:
             result = step(run, decode_event(row.type, row.version, row.body), specs)
             assert isinstance(result, Step), result
             self._need(">".join(result.path) == row.path, f"{run_id}: event {row.seq} leads another way")
-            run = result.run
-            at_work = sum(1 for call in run.calls if call.sub_agent and call.status == "running")
-            self._need(at_work <= self.at_once, f"{run_id}: {at_work} sub-agents at work")
+            before, run = run, result.run
+            at_work = {call.id for call in run.calls if call.sub_agent and call.status == "running"}
+            self._need(len(at_work) <= self.at_once, f"{run_id}: {len(at_work)} sub-agents at work")
+            if not at_work - {call.id for call in before.calls if call.status == "running"}:
+                continue  # nothing was reserved; one call of a model may have used more tokens than were left
             for unit, used in _used(run).items():
                 limit = getattr(run.budget, unit)
-                if limit is not UNLIMITED and run.reserved(unit):
-                    self._need(
-                        used + run.reserved(unit) <= limit + 1e-6, f"{run_id}: {unit} reserved beyond its budget"
-                    )
+                if limit is not UNLIMITED:
+                    beyond = used + run.reserved(unit) > limit + 1e-6
+                    self._need(not beyond, f"{run_id}: {unit} reserved beyond its budget")
         self._need(run.parent is not None or run.id == ROOT, f"{run_id} has no parent")
         order = [message.call_id for message in run.messages if message.role == "tool"]
         self._need(order == sorted(order, key=_in_order), f"{run_id}: results in the order {order}")
