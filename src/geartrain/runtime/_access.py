@@ -46,6 +46,7 @@ from geartrain.mailbox import Lane
 from geartrain.persistence import StoredEvent
 from geartrain.runtime._delivery import Delivery
 from geartrain.runtime._edge import checked_event
+from geartrain.runtime._entry import SUB_AGENTS
 from geartrain.runtime._host import Host
 from geartrain.runtime._hub import Watch
 from geartrain.runtime._node import Node, RunAtWork
@@ -220,6 +221,9 @@ class RunAccess:
 
     async def wait_until(self, run_id: str, *, at_rest: bool) -> RunSnapshot:
         """Wait until a run has ended (or rests, with all that is below it); see `RunHandle`."""
+        row = None if at_rest or run_id in self._host.node.actors else await self._host.node.journal.head(run_id)
+        if row is not None and row.mark is None and SUB_AGENTS in row.head.holds:
+            await self._host.residents.kin.busy(run_id)  # nobody else moves those below it
         while True:
             snapshot = await self._reached(run_id, at_rest=at_rest)
             if snapshot.ended or not snapshot.sub_agents:

@@ -532,3 +532,21 @@ async def test_a_runtime_at_rest_has_brought_every_tree_to_rest() -> None:
 
             assert await runtime._host.node.journal.runnable() == []
             assert {row.state for row in await runtime.list()} == {"FINISHED"}
+
+
+@pytest.mark.parametrize("wait", ["wait_ended", "wait_at_rest"])
+async def test_a_tree_that_was_left_in_the_middle_is_moved_by_whoever_waits_for_its_root(wait: str) -> None:
+    """In a runtime that recovers nothing by itself."""
+    ledger = Ledger()
+    worker = an_agent([[calling("read")], "found"], ledger.read(5.0), name="w")
+    middle = an_agent([[delegate("w")], "merged"], name="middle", sub_agents=[worker])
+    agent = team(delegate("middle"), below=[middle])
+    store = Store()
+    left = killed_after(store, 9, ledger)
+    async with store.runtime(agent) as runtime:
+        await (await runtime.start(agent, "go", run_id="r-root")).wait_at_rest()
+    store.journal = left[0]
+    async with store.runtime(agent, recover="none") as runtime:
+        run = await runtime.get("r-root")
+
+        assert (await getattr(run, wait)()).answer == "done"
