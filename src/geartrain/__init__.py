@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from geartrain.limits import UNLIMITED, Limits
     from geartrain.machine import Budget, Price, RunState, StuckRules, Usage
     from geartrain.models import OfflineModel, ScriptedModel
+    from geartrain.orchestrator import Approval, FanOut, Graph, Pipeline, Step
     from geartrain.runtime import Agent, Allow, Ask, Change, Deny, Rule, Rules, RunHandle, Runtime, RunView, open_reader
     from geartrain.supervisor import Backoff, ChildSpec, RestartLimit, Supervisor
     from geartrain.tools import Note, ToolContext, tool
@@ -28,17 +29,21 @@ __all__ = [
     "ActorRef",
     "Agent",
     "Allow",
+    "Approval",
     "Ask",
     "Backoff",
     "Budget",
     "Change",
     "ChildSpec",
     "Deny",
+    "FanOut",
     "GeartrainError",
+    "Graph",
     "InternalError",
     "Limits",
     "Note",
     "OfflineModel",
+    "Pipeline",
     "Price",
     "ResourceError",
     "RestartLimit",
@@ -49,6 +54,7 @@ __all__ = [
     "RunView",
     "Runtime",
     "ScriptedModel",
+    "Step",
     "StuckRules",
     "Supervisor",
     "ToolContext",
@@ -65,6 +71,7 @@ _ROOMS = {
     "limits": "UNLIMITED Limits",
     "machine": "Budget Price RunState StuckRules Usage",
     "models": "OfflineModel ScriptedModel",
+    "orchestrator": "Approval FanOut Graph Pipeline Step",
     "runtime": "Agent Allow Ask Change Deny Rule Rules RunHandle Runtime RunView open_reader",
     "supervisor": "Backoff ChildSpec RestartLimit Supervisor",
     "tools": "Note ToolContext tool",

@@ -80,6 +80,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     dead_letters: int = 1_000
     messages_from_threads: int = 1_000
     sub_agent_width: int = 1_000
+    # Progress of plans that is kept in memory between their turns; what is not is read from the store again.
+    plan_progress_bytes: int = 64 * 1024**2
     sub_agent_depth: int = 8
     # Sub-agents of one run, of one tree and of all trees here that are at work at once; the others are queued.
     sub_agents_at_once: int = 50

@@ -24,6 +24,7 @@ _WHOLE: Final = (
     "price",
     "summary_price",
     "stuck",
+    "plan",
 )
 
 

@@ -79,7 +79,8 @@ def _model_replied(payload: Payload) -> str:
 
 def _requested(payload: Payload) -> str:
     arguments = shown_arguments(payload["arguments"], _WIDE - 40)
-    return one_line(f"call {payload['call_id']} {payload['tool']}({arguments})", _WIDE)
+    step = f" for step {payload['step']}" if payload.get("step") else ""
+    return one_line(f"call {payload['call_id']} {payload['tool']}({arguments}){step}", _WIDE)
 
 
 def _evaluated(payload: Payload) -> str:

@@ -62,6 +62,7 @@ from geartrain.machine._outside import (
     waits_outside,
 )
 from geartrain.machine._outstanding import alarms, outstanding, overdue_keys, wake_at
+from geartrain.machine._plan_progress import Progress, ProgressBook, StepProgress
 from geartrain.machine._reasons import HOLDS, KIND_OF_CODE, KINDS, REASONS, RESULTS, Meaning, Reason, what_to_do
 from geartrain.machine._run import Call, Run
 from geartrain.machine._shorten import SHORTENED
@@ -212,6 +213,8 @@ __all__ = [
     "PermissionsEvaluated",
     "PrepareContext",
     "Price",
+    "Progress",
+    "ProgressBook",
     "Reason",
     "ReasonCode",
     "Refusal",
@@ -232,6 +235,7 @@ __all__ = [
     "StartSubAgent",
     "Step",
     "StepLimits",
+    "StepProgress",
     "Stuck",
     "StuckCause",
     "StuckRules",

@@ -44,8 +44,11 @@ def charge(draft: Draft, usage: Usage | None, reply_size: int, *, summary: bool 
 
 
 def charge_lost(draft: Draft, attempts: int = 1, *, summary: bool = False) -> None:
-    """Charge *attempts* of a model call whose replies nobody will see: the input of each, estimated."""
-    if attempts > 0:
+    """Charge *attempts* of a model call whose replies nobody will see: the input of each, estimated.
+
+    A plan's turn costs nothing.
+    """
+    if attempts > 0 and not draft.spec.plan:
         tokens = estimate_tokens(draft.run.messages_size) * attempts
         usage = _at_the_going_rate(draft, Usage(input_tokens=tokens, estimated=True))
         _add(draft, _priced(draft, _plausible(usage), summary=summary, calls=attempts))

@@ -22,6 +22,8 @@ from geartrain.machine._units import READ_ARTIFACT, groups
 from geartrain.machine._values import Artifact, CallResult, Message, ToolCall
 
 ARTIFACTS_KEPT: Final = 64
+# What is shown of a result that went well and is empty.
+NO_OUTPUT: Final = "(no output)"
 
 
 def say(draft: Draft, *messages: Message) -> None:
@@ -72,7 +74,7 @@ def take_input(draft: Draft) -> None:
 def result_text(result: CallResult) -> str:
     """Return what the model reads of a result: an ok as it is, anything else with its status named."""
     if result.status is ResultStatus.OK:
-        return result.text or "(no output)"
+        return result.text or NO_OUTPUT
     return f"[{result.status}] {result.text}".rstrip()
 
 

@@ -98,11 +98,12 @@ class ModelFailed(EventBase, frozen=True, kw_only=True):
     """The model call failed and its retries are used up. `code` context_too_long forces one compaction.
 
     Of its attempts, `lost_attempts` ended without a word from the provider.
+    `plan_failed` is what a plan says of its own end, or what is wrong with it.
     """
 
     turn: int
     attempt: int
-    code: Literal["model_failed", "context_too_long"]
+    code: Literal["model_failed", "context_too_long", "plan_failed"]
     message: str
     usage: Usage | None = None
     lost_attempts: int = 0

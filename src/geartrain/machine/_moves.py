@@ -5,9 +5,11 @@
     settle_calls → issue what may run → WAIT_APPROVAL | EXECUTE_TOOL | SUSPENDED | observe
     observe → save → to_model           results merged in call order, window kept
 
-Rule 1: consecutive reads run together; a write is a barrier and runs alone; sub-agents are neither.
+Rule 1: consecutive reads run together; a write is a barrier and runs alone; sub-agents are neither. In a plan nothing
+is a barrier: what must not run side by side is what the plan does not ask for at once.
 Rule 2: nothing new starts while the run is stopped (paused, out of budget, quarantined); what runs finishes.
-Rule 3: a suspended run goes on when its set of holds is empty, where it was (`phase`).
+Rule 3: a suspended run goes on when its set of holds is empty, where it was (`phase`); one with a plan as soon as
+one of its calls can: what waits for a person holds up only what comes after it.
 """
 
 from __future__ import annotations
@@ -143,7 +145,7 @@ def go_on(draft: Draft) -> None:
     """Leave SUSPENDED if nothing holds the run any more; elsewhere let calls move."""
     run = draft.run
     if run.state is RunState.SUSPENDED:
-        if run.holds:
+        if run.holds and not _moves_in_part(draft):
             return
         if run.calls:
             # Verdicts that were on their way when the run was held are of the time before.
@@ -163,6 +165,14 @@ def go_on(draft: Draft) -> None:
         _issue(draft)
     elif run.calls:
         settle_calls(draft)
+
+
+def _moves_in_part(draft: Draft) -> bool:
+    """Whether some call of a plan can move though others wait for somebody, or the plan has a result to hear of."""
+    run = draft.run
+    if not draft.spec.plan or draft.stopped:
+        return False
+    return bool(run.unconsulted) or any(call.status is ALLOWED or call.status in UNDECIDED for call in run.calls)
 
 
 def ask_policy_again(draft: Draft, *, writes_only: bool = False) -> None:
@@ -324,8 +334,8 @@ def _issue_own(draft: Draft) -> list[Call]:
     all_before_done = True
     delegated: list[Call] = []
     for call in draft.run.calls:
-        done = call.status is DONE
-        if call.status is ALLOWED and (all_before_done or not call.barrier):
+        done, barrier = call.status is DONE, call.barrier and not draft.spec.plan
+        if call.status is ALLOWED and (all_before_done or not barrier):
             if call.ask_user:
                 expires_at = draft.now + draft.spec.limits.approval_expiry_seconds
                 draft.set_call(call, status=AWAITING_INPUT, expires_at=expires_at)
@@ -334,7 +344,7 @@ def _issue_own(draft: Draft) -> list[Call]:
                 delegated.append(call)
             else:
                 draft.set_call(call, status=STARTED if starts_outside(call, draft.spec) else RUNNING)
-        if call.barrier and not done:
+        if barrier and not done:
             break
         all_before_done = all_before_done and done
     return delegated

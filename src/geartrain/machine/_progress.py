@@ -3,6 +3,7 @@
 Rule 1: a turn is new if its calls, arguments or results differ from those of each of the newest turns in the context.
 Rule 2: whatever is said to the run is new as well: what it asks for then is an answer to that.
 Rule 3: what is done about no progress starts the counting anew; something new forgets it all.
+Rule 4: a plan gets on with each step, whatever it asks for: it has only so many.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _Turn = tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]
 def note_progress(draft: Draft) -> None:
     """Count what the turn just merged has brought, and do about it what the agent wants done."""
     rules, run = draft.spec.stuck, draft.run
-    if rules is None:
+    if rules is None or draft.spec.plan:
         return
     newest, *before = islice(_turns(run.messages), 1 + _REMEMBERED)
     if newest not in before or run.queued_input:

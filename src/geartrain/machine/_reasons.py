@@ -159,6 +159,12 @@ REASONS: Final[Mapping[ReasonCode, Reason]] = MappingProxyType(
             means="The model did not answer, in as many attempts as it has; or nobody took the turn of one outside.",
             what_to_do=f"Look whether the provider works (key, quota, network). {_CONTINUE}.",
         ),
+        ReasonCode.PLAN_FAILED: Reason(
+            kind=ErrorKind.MODEL,
+            means="The plan ended the run: a step that it needs did not go well, or the plan itself is wrong. The "
+            "message names the step, or what is wrong.",
+            what_to_do="Look what became of that step, or mend the plan; then start again.",
+        ),
         ReasonCode.UNSUPPORTED_ACTION: Reason(
             kind=ErrorKind.MODEL,
             means="The model's replies could not be used, as often as is borne: empty, malformed, or no action that "

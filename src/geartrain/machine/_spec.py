@@ -223,9 +223,11 @@ class AgentSpec(Value, frozen=True, kw_only=True, omit_defaults=False):
     are the cost.
     `stuck` says what is done about a run that does not get on; None, as specs from before it was recorded have it, does
     nothing.
+    `plan` is the digest of the plan that takes the model's turns, if one does: it says itself what may run side by
+    side, so a write is no barrier to the calls after it, and its turns cost nothing.
 
     Raises:
-        InvalidValue: Texts are guarded of an agent that is consulted after each result.
+        InvalidValue: Texts are guarded of an agent that is consulted after each result, or a plan is not.
     """
 
     name: str
@@ -249,11 +251,14 @@ class AgentSpec(Value, frozen=True, kw_only=True, omit_defaults=False):
     price: Price | None = None
     summary_price: Price | None = None
     stuck: StuckRules | None = None
+    plan: str = ""
     shares: Literal["weights", "on_demand"] = "weights"
 
     def __post_init__(self) -> None:
         if self.guarded and self.consult == "each_result":
             raise InvalidValue("guarded", "empty for an agent that is consulted after each result", self.guarded)
+        if self.plan and self.consult != "each_result":
+            raise InvalidValue("consult", "each_result for a plan", self.consult)
 
     def tool(self, name: str) -> ToolSpec | None:
         """Return the tool of that name, or None."""

@@ -124,6 +124,7 @@ class ReasonCode(StrEnum):
     INPUT_DENIED = "input_denied"
     OUTPUT_DENIED = "output_denied"
     MODEL_FAILED = "model_failed"
+    PLAN_FAILED = "plan_failed"
     UNSUPPORTED_ACTION = "unsupported_action"
     INVALID_OUTPUT = "invalid_output"
     NO_PROGRESS = "no_progress"

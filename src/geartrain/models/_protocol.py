@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from geartrain.errors import ResourceError, UsageError
-from geartrain.machine import Call, Message, RequestedCall, ToolSpec, Usage, Value
+from geartrain.machine import Call, Message, Progress, RequestedCall, ToolSpec, Usage, Value
 
 
 class ModelRequest(Value, frozen=True, kw_only=True):
@@ -15,7 +15,7 @@ class ModelRequest(Value, frozen=True, kw_only=True):
 
     `purpose` compact asks for a summary of `messages` as text. `tools` is empty when the model may only answer.
     `open_calls` are calls that still run (only for agents that are consulted after each result).
-    `context` is the data that the run was started with.
+    `context` is the data that the run was started with. `progress` is how far a plan has come; no model has one.
     """
 
     run_id: str
@@ -30,6 +30,7 @@ class ModelRequest(Value, frozen=True, kw_only=True):
     output_schema: dict[str, Any] | None = None
     open_calls: tuple[Call, ...] = ()
     context: dict[str, Any] = {}
+    progress: Progress | None = None
 
 
 class ModelReply(Value, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from geartrain.runtime._effects._executor import CallOutcome, Executor, LiveExec
 from geartrain.runtime._effects._handoff import with_others
 from geartrain.runtime._handle import RunHandle
 from geartrain.runtime._hub import ObserverStatistics, Watch, log_records
+from geartrain.runtime._planned import Do, Done, Fail, Job, Plan, PlanChanged, PlanFailed
 from geartrain.runtime._policy import (
     Allow,
     Ask,
@@ -52,15 +53,22 @@ __all__ = [
     "ContextProvider",
     "Decision",
     "Deny",
+    "Do",
+    "Done",
     "Executor",
     "ExportUnusable",
+    "Fail",
     "Frame",
+    "Job",
     "JournalEntry",
     "LiveExecutor",
     "LoopStall",
     "LoopStatistics",
     "ObserverStatistics",
     "OpenCall",
+    "Plan",
+    "PlanChanged",
+    "PlanFailed",
     "Policy",
     "PolicyCall",
     "Predicate",

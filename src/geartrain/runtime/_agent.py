@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal, TypeVar, get_args
+from typing import Any, Final, Literal, TypeVar, get_args
 
 from msgspec.structs import replace
 
@@ -26,6 +26,7 @@ from geartrain.machine import (
 )
 from geartrain.models import Model, find_model
 from geartrain.runtime._edge import clean_text
+from geartrain.runtime._planned import PLAN_BUDGET, Plan, PlanModel, plan_digest
 from geartrain.runtime._policy import TextGuardrail, ToolGuardrail
 from geartrain.runtime._providers import ContextProvider, named_providers
 from geartrain.runtime._sub_agents import (
@@ -98,9 +99,13 @@ class Agent:
     `shares` says how what is left is cut for those that start at once, "equal" or by a weight for each; "on_demand"
     gives each what is left, up to its own budget. What one does not use goes back.
 
+    With a `plan` (a `Graph`, a `FanOut`, a `Plan` of your own) code takes the model's turns; they cost nothing. The
+    agents and tools of the plan need not be given again. Denials are told to the plan, and without a `budget` only its
+    steps, and their own budgets, bound it. It has neither a model nor guardrails for texts nor handoffs.
+
     Raises:
-        InvalidValue: The name is empty or too long, the model or a tool is none, two tools have one name, or the
-            budget limits a cost that nothing tells.
+        InvalidValue: The name is empty or too long, the model or a tool is none, two tools have one name, the budget
+            limits a cost that nothing tells, or something is given beside a plan that a plan has no use for.
         ModelNotFound: There is no built-in model of that name.
     """
 
@@ -116,6 +121,7 @@ class Agent:
         "on_budget",
         "on_denied",
         "output_guardrails",
+        "plan",
         "price",
         "providers",
         "shares",
@@ -154,11 +160,16 @@ class Agent:
         description: str = "",
         sub_agents: Sequence[Agent | str] = (),
         shares: Shares = "equal",
+        plan: Plan | None = None,
     ) -> None:
-        if not name or len(name) > 200 or not name.isprintable():
-            raise InvalidValue("an agent's name", "1 to 200 printable characters", name)
-        self.name = name
+        self.name = _checked_name(name)
         self.instructions = clean_text(instructions)
+        self.plan = plan
+        if plan is not None:
+            _check_alone(name, plan, model, (input_guardrails, output_guardrails, handoffs, summariser, window))
+            model, on_denied, budget = PlanModel(plan), "tell", budget or PLAN_BUDGET
+            tools, sub_agents = _with(tools, plan.tools), _with(sub_agents, plan.agents)
+            tool_guardrails = (*plan.guardrails, *tool_guardrails)
         self.model = _found(f"the model of agent {name!r}", model)
         self.summariser = None if summariser is None else _found(f"the summariser of agent {name!r}", summariser)
         self.tools = _named_tools(name, tools)
@@ -220,6 +231,10 @@ class Agent:
             window_slack=WINDOW_SLACK,
             shrink=True,
         )
+        if self.plan is not None:
+            # All that a turn may have open, a thousand results, fits into the context; the plan reads them elsewhere.
+            fitting = max(256, limits.context_bytes // limits.sub_agent_width)
+            window = replace(window, result_bytes=min(limits.result_context_bytes, fitting), shrink=False)
         return AgentSpec(
             name=self.name,
             instructions=self.instructions,
@@ -243,6 +258,8 @@ class Agent:
             stuck=self.stuck,
             sub_agents=sub_agent_specs(self, known),
             shares="on_demand" if self.shares == "on_demand" else "weights",
+            consult="all_results" if self.plan is None else "each_result",
+            plan="" if self.plan is None else plan_digest(self.plan),
         )
 
     @property
@@ -264,6 +281,23 @@ class Agent:
         return replace(StepLimits.of(limits), context_seconds=seconds)
 
 
+def _check_alone(name: str, plan: Any, model: Model | str, others: tuple[Any, ...]) -> None:
+    """Refuse what has no meaning beside a plan."""
+    if not isinstance(plan, Plan):
+        raise InvalidValue(f"the plan of agent {name!r}", "a Plan, such as a Graph", plan)
+    if model != "offline":  # the default: nobody has given one
+        raise InvalidValue(f"the model of agent {name!r}", "not given, for its plan takes the turns", model)
+    given = next((other for other in others if other), None)
+    if given is not None:
+        problem = "neither guardrails for texts nor handoffs, summariser or window beside its plan"
+        raise InvalidValue(f"agent {name!r}", problem, given)
+
+
+def _with(own: Sequence[T], of_plan: Sequence[T]) -> list[T]:
+    """Return what an agent has and what its plan has, the same one once."""
+    return [*own, *(each for each in of_plan if not any(each is mine or each == mine for mine in own))]
+
+
 def _need(what: str, value: object, kinds: type | tuple[type, ...]) -> None:
     if value is not None and not isinstance(value, kinds):
         names = " or ".join(kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
@@ -280,6 +314,12 @@ def _found(what: str, model: Model | str) -> Model:
     if not (isinstance(found, Model) and isinstance(found.name, str)):
         raise InvalidValue(what, "a name, or an object with `name` and `reply`", model)
     return found
+
+
+def _checked_name(name: str) -> str:
+    if not name or len(name) > 200 or not name.isprintable():
+        raise InvalidValue("an agent's name", "1 to 200 printable characters", name)
+    return name
 
 
 def _named_tools(name: str, tools: Sequence[Tool]) -> dict[str, Tool]:
@@ -325,6 +365,9 @@ class RegisteredAgent:
                 from geartrain.tools import check_findable  # noqa: PLC0415 - loads what only such tools need
 
                 check_findable(tool)
+        if agent.plan is not None and agent.plan.width > limits.sub_agent_width:
+            most = f"at most {limits.sub_agent_width} steps (Limits.sub_agent_width)"
+            raise InvalidValue(f"the plan of agent {agent.name!r}", most, agent.plan.width)
         self.agent = agent
         self.spec = agent.spec(limits, known)
         self.encoded = encode_spec(self.spec)

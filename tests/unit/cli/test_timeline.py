@@ -57,6 +57,7 @@ def line(event: str, **payload: Any) -> str:
         ("run_quarantined", {"reason": "agent gone"}, "quarantined: agent gone"),
         ("cancel_requested", {"code": "cancelled_by_user"}, "cancel asked for"),
         ("tool_call_requested", {**CALL, "arguments": '{"path":"x"}'}, 'call t1.c1 write_file(path="x")'),
+        ("tool_call_requested", {**CALL, "arguments": "{}", "step": "save"}, "call t1.c1 write_file() for step save"),
         (
             "permission_evaluated",
             {**CALL, "verdict": "deny", "reason": "no", "approved_before": True, "withdrawn": ["read_only"]},

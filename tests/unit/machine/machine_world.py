@@ -596,6 +596,7 @@ def _some_spec(rng: random.Random) -> AgentSpec:
         on_budget=rng.choice(("fail", "wrap_up", "suspend")),
         consult=consult,
         guarded=guarded,
+        plan="p" if consult == "each_result" and more.random() < 0.5 else "",
         context=ContextRules(
             messages=rng.choice((6, 40, 200)),
             bytes=rng.choice((700, 4_000, 1_000_000)),

@@ -15,6 +15,7 @@ from geartrain.runtime._edge import clean_text
 from geartrain.runtime._effects._executor import Executor
 from geartrain.runtime._effects._gate import Gate
 from geartrain.runtime._effects._given_up import GIVEN_UP, name_what_runs_on
+from geartrain.runtime._effects._shelf import PlanShelf
 from geartrain.runtime._log import log
 from geartrain.runtime._node import FoundSpecs, Node, RunAtWork
 from geartrain.runtime._tasks import EffectTask, Ended
@@ -31,6 +32,7 @@ class Registry(Protocol):
 
     node: Node
     executor: Executor
+    plans: PlanShelf
 
     def gate(self, model: str) -> Gate:
         """Return the gate of that model."""

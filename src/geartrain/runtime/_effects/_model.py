@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -19,6 +20,7 @@ from geartrain.models import (
     ContextTooLong,
     Model,
     ModelRejected,
+    ModelReply,
     ModelRequest,
     ModelUnavailable,
     backoff_seconds,
@@ -61,6 +63,10 @@ class ModelCallEffect(Effect):
         """Queue for a call of this model."""
         self.effects.gate(self._model.name).request(self, self._start)
 
+    def work(self, actor: RunAtWork) -> Awaitable[ModelReply]:
+        """Return the work of asking the model about the run as it is now."""
+        return self.effects.executor.call_model(self._model, self.request(actor), self.emit)
+
     def request(self, actor: RunAtWork) -> ModelRequest:
         """Return what the model is asked."""
         raise NotImplementedError
@@ -87,8 +93,7 @@ class ModelCallEffect(Effect):
             return
         self._tries += 1
         try:
-            work = self.effects.executor.call_model(self._model, self.request(actor), self.emit)
-            self.spawn(work, self.node.limits.model_call_seconds)
+            self.spawn(self.work(actor), self.node.limits.model_call_seconds)
         except Exception as error:  # noqa: BLE001 - the gate must go on, whatever is wrong with this one
             self.broken(error)
 

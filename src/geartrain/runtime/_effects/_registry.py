@@ -37,6 +37,8 @@ from geartrain.runtime._effects._executor import Executor
 from geartrain.runtime._effects._gate import Gate
 from geartrain.runtime._effects._handoff import HandoffEffect
 from geartrain.runtime._effects._model import ModelEffect, PolicyEffect
+from geartrain.runtime._effects._plan import PlanEffect
+from geartrain.runtime._effects._shelf import PlanShelf
 from geartrain.runtime._effects._tool import ToolEffect
 from geartrain.runtime._node import Node, RunAtWork
 from geartrain.runtime._suspects import is_inside
@@ -52,6 +54,7 @@ class Effects:
     def __init__(self, node: Node, executor: Executor) -> None:
         self.node = node
         self.executor = executor
+        self.plans = PlanShelf(node.journal, node.limits)
         self._by_run: dict[str, dict[str, Effect]] = {}
         self._gates: dict[str, Gate] = {}
         self._emptied: set[asyncio.Future[None]] = set()
@@ -146,6 +149,8 @@ class Effects:
         match command:
             case RunCall():
                 return ToolEffect(self, run_id, command, agent.tools.get(command.tool))
+            case CallModel() if agent.plan is not None or actor.specs[actor.run.spec].plan:
+                return PlanEffect(self, run_id, command, agent.model)
             case CallModel():
                 return ModelEffect(self, run_id, command, agent.model)
             case EvaluatePermissions():

@@ -40,6 +40,7 @@ from geartrain.machine import (
     WriteInDoubt,
     awaits_answer,
 )
+from geartrain.runtime._planned import PLAN
 from geartrain.runtime._reading._shortenings import model_asked, prepared, shortenings
 from geartrain.trace import TraceRecord
 
@@ -88,8 +89,9 @@ def _records(before: Run, event: Event, after: Run, *, checkpointed: bool) -> It
     elif type(event).__name__ not in _SILENT:
         yield _plain(event)
     yield from _transitions(before, after)
-    yield from _calls(before, after)
-    yield from _done_at_once(before, after)
+    planned = isinstance(event, ModelReplied) and event.model == PLAN
+    yield from _calls(before, after, planned=planned)
+    yield from _done_at_once(before, after, planned=planned)
     yield from shortenings(event, after)
     if after.acted is not None and after.acted is not before.acted:
         yield "run_stuck", acted_payload(after.acted)
@@ -182,13 +184,13 @@ def _transitions(before: Run, after: Run) -> Iterator[tuple[str, Payload]]:
         state = entered
 
 
-def _calls(before: Run, after: Run) -> Iterator[tuple[str, Payload]]:
+def _calls(before: Run, after: Run, *, planned: bool) -> Iterator[tuple[str, Payload]]:
     """Yield what happened to calls that no event names: opened, asked about, or done without running."""
     known = {call.id: call for call in before.calls}
     for call in after.calls:
         earlier = known.get(call.id)
         if earlier is None and call.role == "tool":
-            yield "tool_call_requested", _requested(call)
+            yield "tool_call_requested", _requested(call, planned=planned)
             if call.result is not None:
                 yield "tool_call_finished", _call_finished(call)
         if awaits_answer(call) and (earlier is None or not awaits_answer(earlier)):
@@ -216,13 +218,13 @@ def _delegated(run: Run, call: Call) -> Payload:
     return payload
 
 
-def _done_at_once(before: Run, after: Run) -> Iterator[tuple[str, Payload]]:
+def _done_at_once(before: Run, after: Run, *, planned: bool) -> Iterator[tuple[str, Payload]]:
     """Yield the calls of a reply of which none could begin: they are in the context before they were ever open."""
     if after.turn_count == before.turn_count or after.calls or RunState.OBSERVE not in after.path:
         return
     told = [message for message in after.messages if message.turn == after.turn_count]
     for call in (call for message in told for call in message.calls):
-        yield "tool_call_requested", _requested(call)
+        yield "tool_call_requested", _requested(call, planned=planned)
         if (result := _result_in(after, call.id)) is not None:
             yield "tool_call_finished", {**result, "tool": call.tool}
 
@@ -241,8 +243,10 @@ def _role(call: Call | None) -> Payload:
     return {"role": call.role} if call is not None and call.role != "tool" else {}
 
 
-def _requested(call: Call | ToolCall) -> Payload:
-    return {"call_id": call.id, "tool": call.tool, "arguments": _short(call.arguments)}
+def _requested(call: Call | ToolCall, *, planned: bool = False) -> Payload:
+    """Return what was asked for; a plan's steps have names."""
+    step = {"step": call.provider_id} if planned and call.provider_id else {}
+    return {"call_id": call.id, "tool": call.tool, "arguments": _short(call.arguments), **step}
 
 
 def _call_finished(call: Call) -> Payload:

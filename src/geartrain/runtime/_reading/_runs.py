@@ -58,8 +58,9 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
     `waits_for` is "approval" (a decision), "in_doubt" (a word on whether a write was done), "input" (what the agent
     asked its user), or "answer" (an external tool's result). `id` is the same whenever the same call is told of.
     With the `role` input or answer it is no call of a tool, but what was said to the run, or what it would finish with;
-    the text is in its arguments, `{"text": …}`. `root` is the run that all began with, `path` the calls that lead from
-    there to this one's run: empty for a call of the root itself.
+    the text is in its arguments, `{"text": …}`. `provider_id` is what those who asked for it call it: for a plan, the
+    name of its step. `root` is the run that all began with, `path` the calls that lead from there to this one's run:
+    empty for a call of the root itself.
     """
 
     id: str = ""
@@ -73,6 +74,7 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
     since: float = 0.0
     expires_at: float | None = None
     role: str = "tool"
+    provider_id: str = ""
     root: str = ""
     path: tuple[str, ...] = ()
 
@@ -212,6 +214,7 @@ def open_calls(run: Run) -> tuple[OpenCall, ...]:
             since=call.since,
             expires_at=call.since + call.timeout_seconds if waits_for == ANSWER else call.expires_at,
             role=call.role,
+            provider_id=call.provider_id,
             root=run.root or run.id,
             path=run.parent.path if run.parent is not None else (),
         )

@@ -71,7 +71,7 @@ _OWN_WORDS: Final = frozenset(
         *("type", "id", "source", "spec", "request", "agent", "tool", "call_id", "provider_id", "run_id", "root"),
         *("digest", "arguments_digest", "artifact", "media_type", "continues", "role", "status", "state", "kind"),
         *("code", "anomaly_code", "verdict", "decision", "remember", "not_done", "model", "finish_reason"),
-        *("on_denied", "on_budget", "consult", "max_output_tokens", "aside", "aside_id"),
+        *("on_denied", "on_budget", "consult", "max_output_tokens", "aside", "aside_id", "plan"),
     }
 )
 # Fields of events that hold what was said to a run, or what it answers.
