@@ -28,7 +28,10 @@ from geartrain.machine._events import (
     ContextPrepared,
     DeadlinePassed,
     Event,
+    EventAwaited,
     EventBase,
+    EventHeard,
+    EventPublished,
     GraceElapsed,
     HandedOff,
     HandoffFailed,
@@ -51,6 +54,7 @@ from geartrain.machine._events import (
 )
 from geartrain.machine._fold import Difference, fold, join_path, split_path
 from geartrain.machine._guards import guard_arguments, guard_text
+from geartrain.machine._named_events import answers, awaited_by, published_by
 from geartrain.machine._opening import HANDOFF_PREFIX
 from geartrain.machine._outside import (
     EXTERNAL,
@@ -194,7 +198,10 @@ __all__ = [
     "ErrorKind",
     "EvaluatePermissions",
     "Event",
+    "EventAwaited",
     "EventBase",
+    "EventHeard",
+    "EventPublished",
     "GraceElapsed",
     "GuardVerdict",
     "HandedOff",
@@ -259,6 +266,8 @@ __all__ = [
     "Verdict",
     "WriteInDoubt",
     "alarms",
+    "answers",
+    "awaited_by",
     "awaits_answer",
     "awaits_reply",
     "decode_event",
@@ -281,6 +290,7 @@ __all__ = [
     "overdue_keys",
     "page",
     "possible",
+    "published_by",
     "rests",
     "shortening_of",
     "spec_digest",

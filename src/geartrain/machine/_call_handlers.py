@@ -50,7 +50,7 @@ _BY_PERSON = ("approved", "denied", "expired")
 _NOT_SEEN = (ResultStatus.TIMED_OUT, ResultStatus.CANCELLED, ResultStatus.IN_DOUBT)
 
 
-def _moved(draft: Draft) -> None:
+def moved(draft: Draft) -> None:
     """Go on after calls have changed: an ending run ends once idle, another goes where its calls lead."""
     if draft.run.ending is None:
         go_on(draft)
@@ -86,7 +86,7 @@ def on_permissions(draft: Draft, event: PermissionsEvaluated) -> None:
         verdict = verdicts.get(call.id)
         if verdict is not None and draft.run.ending is None:
             _apply(draft, _changed(draft, _stricter(draft, call, verdict), verdict), verdict)
-    _moved(draft)
+    moved(draft)
 
 
 def ask_instead(draft: Draft, problem: str) -> None:
@@ -172,7 +172,7 @@ def on_decided(draft: Draft, event: ApprovalDecided) -> None:
         _record(draft, call, "denied", by, event.reason)
         draft.lift(lambda hold: hold.call_id == call.id)
         deny(draft, call, ReasonCode.APPROVAL_DENIED, event.reason, by)
-        _moved(draft)
+        moved(draft)
         return
     if event.arguments is not None:
         requested = RequestedCall(tool=call.tool, arguments=event.arguments)
@@ -187,7 +187,7 @@ def on_decided(draft: Draft, event: ApprovalDecided) -> None:
         draft.set(remembered=(*draft.run.remembered, newest)[-REMEMBERED_KEPT:])
     draft.set_call(call, status=APPROVED, approved=True, expires_at=None)
     draft.lift(lambda hold: hold.call_id == call.id)
-    _moved(draft)
+    moved(draft)
 
 
 def _asked(draft: Draft, call_id: str) -> Call:
@@ -211,7 +211,7 @@ def on_expired(draft: Draft, event: ApprovalExpired) -> None:
     _record(draft, call, "expired", event.source)
     draft.lift(lambda hold: hold.call_id == call.id)
     deny(draft, call, ReasonCode.APPROVAL_EXPIRED, "nobody decided in time", event.source)
-    _moved(draft)
+    moved(draft)
 
 
 def on_tool_started(draft: Draft, event: ToolStarted) -> None:
@@ -238,7 +238,7 @@ def on_tool_finished(draft: Draft, event: ToolFinished) -> None:
         draft.finish_call(call, result)
         if event.status in FAILURES:
             draft.set(tool_failures=draft.run.tool_failures + 1)
-    _moved(draft)
+    moved(draft)
 
 
 def _unseen(call: Call, event: ToolFinished) -> bool:
@@ -265,7 +265,7 @@ def on_in_doubt(draft: Draft, event: WriteInDoubt) -> None:
     if call.attempt != event.attempt:
         raise Refused(f"attempt {event.attempt} of call {call.id!r} is not awaited ({call.attempt} is)", duplicate=True)
     doubt(draft, call, event.reason)
-    _moved(draft)
+    moved(draft)
 
 
 def on_settled(draft: Draft, event: CallSettled) -> None:
@@ -285,7 +285,7 @@ def on_settled(draft: Draft, event: CallSettled) -> None:
         draft.finish_call(call, CallResult(status=ResultStatus.NOT_STARTED, text=text, size=len(text), by=by))
     else:
         raise Refused("say done, or not_done with run or skip")
-    _moved(draft)
+    moved(draft)
 
 
 def on_answered(draft: Draft, event: CallAnswered) -> None:
@@ -307,7 +307,7 @@ def on_answered(draft: Draft, event: CallAnswered) -> None:
     draft.finish_call(call, result)
     if event.status in FAILURES:
         draft.set(tool_failures=draft.run.tool_failures + 1)
-    _moved(draft)
+    moved(draft)
 
 
 def on_sub_agent_ended(draft: Draft, event: SubAgentEnded) -> None:
@@ -325,7 +325,7 @@ def on_sub_agent_ended(draft: Draft, event: SubAgentEnded) -> None:
         if status in FAILURES:
             draft.set(tool_failures=draft.run.tool_failures + 1)
     draft.finish_call(call, result)
-    _moved(draft)
+    moved(draft)
 
 
 def on_share_raised(draft: Draft, event: ShareRaised) -> None:
@@ -336,4 +336,4 @@ def on_share_raised(draft: Draft, event: ShareRaised) -> None:
     if (problem := beyond_reach(draft, call.share, event.budget)) is not None:
         raise Refused(problem)
     draft.set_call(call, share=event.budget)
-    _moved(draft)
+    moved(draft)

@@ -80,6 +80,7 @@ EDGES: dict[RunState, tuple[RunState, ...]] = {
     ),
     RunState.SUSPENDED: (
         RunState.WAIT_APPROVAL,
+        RunState.EXECUTE_TOOL,
         RunState.OBSERVE,
         RunState.COMPACT_OR_SAVE,
         RunState.MODEL_THINKING,

@@ -225,6 +225,37 @@ class ShareRaised(EventBase, frozen=True, kw_only=True):
     budget: Budget
 
 
+class EventPublished(EventBase, frozen=True, kw_only=True):
+    """A run of this one's tree has published something under a name; `call_id` is the call that did."""
+
+    run_id: str
+    call_id: str
+    name: str
+    payload: str = ""
+
+
+class EventAwaited(EventBase, frozen=True, kw_only=True):
+    """A run of this one's tree waits for an event of that name, with a number above `after`."""
+
+    run_id: str
+    call_id: str
+    name: str
+    after: int = 0
+
+
+class EventHeard(EventBase, frozen=True, kw_only=True):
+    """What a call waited for has been published; without a `number`, what it published itself is known.
+
+    `refused` says why it is neither.
+    """
+
+    call_id: str
+    name: str
+    number: int = 0
+    payload: str = ""
+    refused: str = ""
+
+
 class ContextCompacted(EventBase, frozen=True, kw_only=True):
     """A model summarised the oldest `replaced` messages of the window's history."""
 
@@ -364,6 +395,9 @@ Event = (
     | CallAnswered
     | SubAgentEnded
     | ShareRaised
+    | EventPublished
+    | EventAwaited
+    | EventHeard
     | ContextCompacted
     | CompactionFailed
     | InputReceived

@@ -10,6 +10,7 @@ from geartrain.ids import digest
 from geartrain.machine._draft import Draft
 from geartrain.machine._run import Call
 from geartrain.machine._shorten import brief
+from geartrain.machine._spec import ToolSpec
 from geartrain.machine._states import ALLOWED, DONE, PROPOSED, ResultStatus
 from geartrain.machine._values import CallResult, RequestedCall, ToolCall
 
@@ -60,9 +61,25 @@ def opened(draft: Draft, call: Call, request: RequestedCall) -> Call:
         verify=tool.verify,
         external=tool.external,
         ask_user=ask_user,
-        timeout_seconds=tool.timeout_seconds,
+        event=tool.kind if tool.kind in ("publish", "wait_for") else "",
+        timeout_seconds=_seconds(tool, request.arguments),
         status=ALLOWED if ask_user else PROPOSED,
     )
+
+
+class _Wait(msgspec.Struct, frozen=True):
+    timeout_seconds: float
+
+
+def _seconds(tool: ToolSpec, arguments: str) -> float:
+    """Return how long a call may take: one that waits for an event, as it says itself."""
+    if tool.kind != "wait_for":
+        return tool.timeout_seconds
+    try:
+        seconds = msgspec.json.decode(arguments, type=_Wait).timeout_seconds
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return tool.timeout_seconds
+    return min(seconds, tool.timeout_seconds) if seconds > 0 else tool.timeout_seconds
 
 
 def _handoff(draft: Draft, call: Call, target: str) -> Call:

@@ -18,12 +18,14 @@ from geartrain.machine._stuck_rules import Acted
 from geartrain.machine._termination import Measured
 from geartrain.machine._values import (
     Artifact,
+    AwaitedEvent,
     CallResult,
     Ending,
     Hold,
     Message,
     ParentRef,
     PermissionDecision,
+    PublishedEvent,
     RunError,
     Shortening,
     ToolCall,
@@ -69,6 +71,7 @@ class Call(Value, frozen=True, kw_only=True, omit_defaults=False):
     result: CallResult | None = None
     role: Literal["tool", "input", "answer"] = "tool"
     resends: int = 0
+    event: Literal["", "publish", "wait_for"] = ""
     share: Budget | None = None
 
     @property
@@ -92,7 +95,8 @@ class Run(Value, frozen=True, kw_only=True, omit_defaults=False):
     `repeated` turns in a row were alike, `idle_turns` brought nothing new, since the time `idle_since` and from
     `idle_from` tokens on; `nudges` counts what was said about it. `resends` counts how often context providers were
     asked once more, `acted` is what was last done about a run that did not get on. `below` is what its sub-agents have
-    used.
+    used. `published` and `awaited` are the named events of its tree, if it is the root, and `heard` the number of the
+    newest one of each name that it has heard itself.
     """
 
     id: str
@@ -165,6 +169,9 @@ class Run(Value, frozen=True, kw_only=True, omit_defaults=False):
     final_answer: str | None = None
     error: RunError | None = None
     below: Used | None = None
+    published: tuple[PublishedEvent, ...] = ()
+    awaited: tuple[AwaitedEvent, ...] = ()
+    heard: dict[str, int] = {}
 
     @property
     def whole(self) -> Run:

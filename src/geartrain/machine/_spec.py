@@ -38,14 +38,15 @@ def _need_finite(name: str, value: float) -> None:
 class ToolSpec(Value, frozen=True, kw_only=True, omit_defaults=False):
     """A tool as the machine knows it.
 
-    `kind` ask_user is the tool by which an agent asks its user something and waits. `verify` says whether the
+    `kind` ask_user is the tool by which an agent asks its user something and waits; by publish and wait_for the runs of
+    a tree tell each other something. `verify` says whether the
     tool can find out whether a write of its own was done. `parameters` is the JSON Schema of its arguments.
     """
 
     name: str
     description: str = ""
     parameters: dict[str, Any] = {}
-    kind: Literal["function", "ask_user"] = "function"
+    kind: Literal["function", "ask_user", "publish", "wait_for"] = "function"
     read_only: bool = False
     idempotent: bool = False
     verify: bool = False

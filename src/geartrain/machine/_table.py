@@ -26,6 +26,7 @@ from geartrain.machine import _call_handlers as calls
 from geartrain.machine import _crashes as crashes
 from geartrain.machine import _events as events
 from geartrain.machine import _handlers as life
+from geartrain.machine import _named_events as named
 from geartrain.machine._draft import Draft
 from geartrain.machine._states import RunState
 
@@ -45,6 +46,8 @@ _ALWAYS: Final[dict[type[events.EventBase], Handler]] = {
     events.RunRecovered: crashes.on_recovered,
     events.ActorRestarted: crashes.on_actor_restarted,
     events.RunQuarantined: crashes.on_quarantined,
+    events.EventPublished: named.on_published,
+    events.EventAwaited: named.on_awaited,
 }
 
 # Possible while calls are open: an approval is accepted from when its request is visible, whatever the state.
@@ -58,6 +61,7 @@ _CALLS: Final[dict[type[events.EventBase], Handler]] = {
     events.CallSettled: calls.on_settled,
     events.CallAnswered: calls.on_answered,
     events.SubAgentEnded: calls.on_sub_agent_ended,
+    events.EventHeard: named.on_heard,
     events.ShareRaised: calls.on_share_raised,
 }
 

@@ -241,6 +241,24 @@ class Ending(Value, frozen=True, kw_only=True):
     extended: bool = False
 
 
+class PublishedEvent(Value, frozen=True, kw_only=True):
+    """An event that a run of this one's tree has published, kept by the run that all began with."""
+
+    number: int
+    name: str
+    payload: str
+    run_id: str
+    call_id: str
+
+
+class AwaitedEvent(Value, frozen=True, kw_only=True):
+    """The run and call of this one's tree that wait for an event of that name."""
+
+    name: str
+    run_id: str
+    call_id: str
+
+
 class ParentRef(Value, frozen=True, kw_only=True):
     """The run and call that started this run as a sub-agent.
 

@@ -182,15 +182,12 @@ class Agent:
         _need_one_of(f"on_budget of agent {name!r}", on_budget, "fail", "wrap_up", "suspend")
         _need(f"the price of agent {name!r}", price, Price)
         _need(f"the summariser_price of agent {name!r}", summariser_price, Price)
-        self.price = price
-        self.summariser_price = summariser_price
+        self.price, self.summariser_price = price, summariser_price
         self.sub_agents = checked_sub_agents(name, sub_agents, tuple(self.tools))
         self.shares, self.description = checked_shares(name, shares, self.sub_agents), clean_text(description)
         self.budget = self.checked_budget(budget or (TEAM_BUDGET if self.sub_agents else Budget()))
-        self.stop_when = stop_when
-        self.stuck = stuck
-        self.on_denied = on_denied
-        self.on_budget = on_budget
+        self.stop_when, self.stuck = stop_when, stuck
+        self.on_denied, self.on_budget = on_denied, on_budget
         self.max_output_tokens = max_output_tokens
         self.window = window
         self.tool_guardrails = _functions(f"the tool guardrails of agent {name!r}", tool_guardrails)

@@ -247,6 +247,9 @@ class Kin:
         """Return whether anything below a run works, is queued, or is on its way; what nobody moves is moved."""
         actor = self._node.actors.get(run_id)
         run = actor.run if actor is not None and actor.run.seq else (await read_run(self._node.journal, run_id)).run
+        if run.state not in ENDED and await self._node.journal.inbox(run_id, limit=1):
+            self.call((run_id,))  # perhaps an event that somebody below waits for
+            return True
         for call in sub_agents_at_work(run):
             if await self._child_busy(run_id, sub_agent_run_id(run_id, call.id)):
                 return True

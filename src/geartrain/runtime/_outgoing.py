@@ -5,6 +5,7 @@
     a run is ending                → `CancelRequested` to its sub-agents at work
     a run is paused, or goes on    → `PauseRequested`, `RunResumed` to them
     a share has been raised        → `BudgetRaised` to the run that has it
+    a named event is published     → `EventPublished` to the root, and from there `EventHeard` to who waits for it
 
 Rule 1: what is sent is stored with what sends it, or neither is; so nothing is lost between two runs.
 Rule 2: ids are derived, so what is sent twice arrives once.
@@ -27,8 +28,11 @@ from geartrain.machine import (
     Budget,
     BudgetRaised,
     Call,
+    CallStatus,
     CancelRequested,
     Event,
+    EventAwaited,
+    EventPublished,
     HoldKind,
     ParentRef,
     PauseRequested,
@@ -40,7 +44,10 @@ from geartrain.machine import (
     RunState,
     ShareRaised,
     SubAgentEnded,
+    answers,
+    awaited_by,
     encode_event,
+    published_by,
     sub_agents_at_work,
 )
 from geartrain.persistence import Outgoing
@@ -188,7 +195,19 @@ def raises(moving: Moving) -> Iterator[Sent]:
         yield Sent(sub_agent_run_id(run.id, call.id), event)
 
 
-SENDERS: tuple[Sender, ...] = (starts, cancels, pauses, raises, end)
+def named_events(moving: Moving) -> Iterator[Sent]:
+    """Yield what a call publishes or waits for, to the root; and what the root answers."""
+    before, after, event = moving.before, moving.after, moving.event
+    for call in after.calls:
+        known = before.call(call.id)
+        if call.event and call.status is CallStatus.RUNNING and (known is None or known.status is not call.status):
+            brought = published_by(after, call) if call.event == "publish" else awaited_by(after, call)
+            yield Sent(after.root or after.id, brought)
+    if isinstance(event, EventPublished | EventAwaited):
+        yield from (Sent(run_id, heard) for run_id, heard in answers(before, event, after))
+
+
+SENDERS: tuple[Sender, ...] = (starts, cancels, pauses, raises, named_events, end)
 
 
 def sent_by(

@@ -21,6 +21,7 @@ from geartrain.tools._errors import (
 from geartrain.tools._found import Done, NotDone, Unknown
 from geartrain.tools._invoke import being_cancelled, invoke
 from geartrain.tools._loading import loading_in_a_worker
+from geartrain.tools._named_events import publish, wait_for
 from geartrain.tools._note import Note
 from geartrain.tools._pool import KindStatistics, Pool, PoolStatistics, ProcessStatistics, Ticket
 from geartrain.tools._read_artifact import read_artifact
@@ -73,11 +74,13 @@ __all__ = [
     "loading_in_a_worker",
     "notes_folder",
     "present",
+    "publish",
     "read_artifact",
     "read_file",
     "search_code",
     "tool",
     "verify",
+    "wait_for",
     "write_file",
 ]
 

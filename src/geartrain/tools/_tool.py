@@ -35,7 +35,7 @@ class Tool:
 
     name: str
     description: str
-    kind: Literal["function", "ask_user"] = "function"
+    kind: Literal["function", "ask_user", "publish", "wait_for"] = "function"
     function: Callable[..., Any] = field(repr=False)
     isolation: Isolation
     read_only: bool

@@ -136,7 +136,7 @@ def event_of(kind: type[Any], **fields: Any) -> Event:
         "agent": "agent", "spec": "", "input": "go", "budget": Budget(), "provider": "p", "message": "m",
         "turn": 1, "attempt": 1, "code": "model_failed", "verdicts": (), "call_id": "t1.c1", "approved": True,
         "status": ResultStatus.OK, "text": "t", "reason": "r", "done": True, "run_id": "r-2", "state": "FINISHED",
-        "summary": "s", "replaced": 1, "kind": "dwell", "restarts": 1,
+        "summary": "s", "name": "n", "replaced": 1, "kind": "dwell", "restarts": 1,
     }  # fmt: skip
     required = {f.name: needed[f.name] for f in msgspec.structs.fields(kind) if f.required and f.name in needed}
     if kind.__name__ in ("RunQuarantined", "CancelRequested"):

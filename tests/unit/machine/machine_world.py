@@ -41,6 +41,9 @@ from geartrain.machine import (
     ContextRules,
     EvaluatePermissions,
     Event,
+    EventAwaited,
+    EventHeard,
+    EventPublished,
     GraceElapsed,
     HandedOff,
     HandoffFailed,
@@ -99,6 +102,13 @@ TOOLS = (
     ToolSpec(name="patch", idempotent=True, verify=True),
     ToolSpec(name="fetch", read_only=True, external=True),
     ToolSpec(name="ship", external=True, timeout_seconds=60.0),
+)
+# What the tools of a plan are: one of the reads waits for an event.
+PLANNED = tuple(
+    ToolSpec(name="peek", kind="wait_for", read_only=True, external=True, timeout_seconds=60.0)
+    if tool.name == "peek"
+    else tool
+    for tool in TOOLS
 )
 CHAOS = os.environ.get("HYPOTHESIS_PROFILE") == "chaos"
 ARGUMENTS = ("{}", '{"a":1}', '{"b":"two"}', "{", "[]", "", "null")
@@ -448,6 +458,10 @@ class World:
             yield lambda: RunResumed(**common)
             yield lambda: BudgetRaised(**common, budget=_raised(run))
         yield lambda: InputReceived(**common, text=rng.choice(("and?", "more " * 30)), pinned=self.count % 3 == 0)
+        if self.spec.plan and self.count % 5 == 0:
+            other = {"run_id": "r-other", "call_id": f"t1.c{self.count}", "name": "n"}
+            yield lambda: EventPublished(**common, **other, payload="p" * (self.count % 3))
+            yield lambda: EventAwaited(**common, **other, after=self.count % 2)
         if rng.random() < 0.4:
             yield lambda: PauseRequested(**common)
             yield lambda: TurnTaken(
@@ -482,6 +496,9 @@ class World:
         if call.share is not None and call.status is CallStatus.RUNNING:
             share = _changed_share(call.share, rng.choice((1, -1)))
             yield lambda: ShareRaised(**common, **about, budget=share)
+        if call.event and call.status is CallStatus.RUNNING:
+            heard = {"number": self.count % 3, "payload": "p", "refused": "full" if self.count % 4 == 0 else ""}
+            yield lambda: EventHeard(**common, **about, name="n", **heard)
         if rng.random() < 0.1 or call.external:
             yield lambda: CallAnswered(
                 **common, **about, text="mine", status=rng.choice((ResultStatus.OK, ResultStatus.ERROR))
@@ -582,11 +599,13 @@ def _some_spec(rng: random.Random) -> AgentSpec:
     )
     consult = rng.choice(("all_results", "all_results", "each_result"))
     guarded: Any = rng.choice(((), ("input",), ("answer",), ("input", "answer"))) if consult == "all_results" else ()
+    # Nor does this: only worlds with a plan are others than they would be without plans.
+    plan = "p" if consult == "each_result" and random.Random(rng.getstate()[1][1]).random() < 0.5 else ""
     return AgentSpec(
         name="agent",
         instructions="Be good.",
         model=rng.choice(("scripted", "scripted", EXTERNAL)),
-        tools=TOOLS,
+        tools=PLANNED if plan else TOOLS,
         sub_agents=(SubAgentSpec(name="helper"),),
         handoffs=("other",),
         providers=rng.choice(((), (), ("memory",))),
@@ -596,7 +615,7 @@ def _some_spec(rng: random.Random) -> AgentSpec:
         on_budget=rng.choice(("fail", "wrap_up", "suspend")),
         consult=consult,
         guarded=guarded,
-        plan="p" if consult == "each_result" and more.random() < 0.5 else "",
+        plan=plan,
         context=ContextRules(
             messages=rng.choice((6, 40, 200)),
             bytes=rng.choice((700, 4_000, 1_000_000)),

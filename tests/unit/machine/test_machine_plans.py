@@ -17,6 +17,7 @@ from geartrain.machine import (
     Budget,
     CallSettled,
     CallStatus,
+    CancelRequested,
     ContextRules,
     HandedOff,
     InputReceived,
@@ -32,6 +33,7 @@ from geartrain.machine import (
     RunStarted,
     RunState,
     Step,
+    StepLimits,
     StuckRules,
     SubAgentEnded,
     SubAgentSpec,
@@ -141,6 +143,19 @@ def test_a_plan_that_asks_for_the_same_again_and_again_gets_on() -> None:
     for turn in range(1, 6):
         bench.replies("", "look").verdicts("allow").finishes(f"t{turn}.c1")
     assert bench.run.state == "MODEL_THINKING"
+
+
+def test_a_cancelled_run_waits_for_its_sub_agents_though_it_was_suspended() -> None:
+    limits = StepLimits(sub_agents_at_once=5)
+    bench = planned(sub_agents=(SubAgentSpec(name="helper"),), limits=limits).replies("", 'helper:{"input":"x"}')
+    bench.verdicts("allow").does(PauseRequested)
+    assert (bench.run.state, bench.status) == ("SUSPENDED", ["running"])
+
+    bench.does(CancelRequested)
+
+    assert bench.path == ("EXECUTE_TOOL",)
+    end = {"call_id": "t1.c1", "run_id": "r-9", "state": RunState.CANCELLED}
+    assert bench.does(SubAgentEnded, **end).run.state == "CANCELLED"
 
 
 # -- progress

@@ -67,7 +67,11 @@ RARE = (6193, 588, 2326, 79, 184, 1008, 1192, 3723, 17, 18, 97, 99, 118, 248, 48
 
 # What only one world in tens of thousands does is done by hand, in the test of that name.
 BY_HAND = {
-    (RunState.MODEL_THINKING, RunState.OBSERVE): "test_a_model_and_a_call_lost_at_once_when_that_uses_the_budget_up"
+    (RunState.MODEL_THINKING, RunState.OBSERVE): "test_a_model_and_a_call_lost_at_once_when_that_uses_the_budget_up",
+    (
+        RunState.SUSPENDED,
+        RunState.EXECUTE_TOOL,
+    ): "test_a_cancelled_run_waits_for_its_sub_agents_though_it_was_suspended",
 }
 
 

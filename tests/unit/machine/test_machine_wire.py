@@ -140,7 +140,7 @@ def test_a_path_read_back_is_the_path_that_was_stored() -> None:
 
 def test_an_unknown_type_and_a_newer_version_are_refused_with_both_versions_named() -> None:
     """JR-5."""
-    with pytest.raises(FormatUnknown, match=r"Teleported.*version 3.*31 types, the newest of version 1"):
+    with pytest.raises(FormatUnknown, match=r"Teleported.*version 3.*34 types, the newest of version 1"):
         decode_event("Teleported", 3, b"{}")
     with pytest.raises(FormatUnknown, match="found version 2, this version reads up to version 1"):
         decode_event("InputReceived", 2, b"{}")

@@ -236,6 +236,18 @@ async def test_a_plan_that_does_not_work_ends_its_run_with_the_reason(memory: St
     assert reason in end.error["message"]
 
 
+async def test_what_is_said_to_a_plan_is_heard_at_its_next_turn(memory: Store) -> None:
+    plan = Asked(
+        lambda p: Done(f"heard {p.said}") if p.steps and p["t"].ok else Do(Job("t", "t", {})), slow("t", 5, [])
+    )
+    async with memory.runtime(Agent("team", plan=plan)) as runtime:
+        run = await runtime.start("team", "x")
+        await asyncio.sleep(1)
+        await run.send("hurry")
+        end = await run.wait_ended()
+    assert (end.state, end.answer) == ("FINISHED", "heard ('hurry',)")
+
+
 async def test_an_empty_answer_is_told_as_such(memory: Store) -> None:
     async with memory.runtime(Agent("team", plan=Asked(lambda _: Done()))) as runtime:
         end = await (await runtime.start("team", "x")).wait_ended()

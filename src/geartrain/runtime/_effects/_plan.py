@@ -15,7 +15,7 @@ from geartrain.persistence import StoreFailed
 from geartrain.runtime._edge import clean_text
 from geartrain.runtime._effects._model import ModelEffect
 from geartrain.runtime._node import RunAtWork
-from geartrain.runtime._planned import PlanChanged, PlanFailed, PlanModel, plan_digest
+from geartrain.runtime._planned import PlanChanged, PlanFailed, PlanModel
 
 _RETRY_SECONDS: Final = 0.5
 
@@ -41,7 +41,9 @@ class PlanEffect(ModelEffect):
             except StoreFailed:  # no fault of the plan's: the time limit of the turn is what ends this
                 await asyncio.sleep(_RETRY_SECONDS)
         reply = await self.effects.executor.call_model(self._model, replace(request, progress=progress), self.emit)
-        new = _first_new(reply, spec) if spec.plan != plan_digest(self._model.plan) else None
+        registered = self.node.agents.get(request.agent)
+        changed = registered is None or registered.spec.plan != spec.plan
+        new = _first_new(reply, spec) if changed else None
         if new is not None:
             reason = f"step {new.provider_id!r} runs {new.tool!r}, which the agent had not when the run began"
             raise PlanChanged(request.agent, reason)

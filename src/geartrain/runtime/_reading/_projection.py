@@ -193,7 +193,7 @@ def _calls(before: Run, after: Run, *, planned: bool) -> Iterator[tuple[str, Pay
             yield "tool_call_requested", _requested(call, planned=planned)
             if call.result is not None:
                 yield "tool_call_finished", _call_finished(call)
-        if awaits_answer(call) and (earlier is None or not awaits_answer(earlier)):
+        if awaits_answer(call) and not call.event and (earlier is None or not awaits_answer(earlier)):
             yield "answer_requested", _requested(call)
         if call.sub_agent and call.status is CallStatus.RUNNING and (earlier is None or earlier.status != call.status):
             yield "sub_agent_started", _delegated(after, call)

@@ -225,6 +225,8 @@ def open_calls(run: Run) -> tuple[OpenCall, ...]:
 
 def _waits_for(run: Run, call: Call) -> str:
     """Return what *call* waits for, or an empty text."""
+    if call.event:  # nobody's to answer: another run of its tree is to publish something
+        return ""
     if awaits_answer(call) and run.ending is None:
         return ANSWER
     hold = _HELD.get(call.status)

@@ -1,0 +1,212 @@
+"""Events between the runs of a tree: published once, heard by all who wait, before or after, over restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from runtime_world import Store, an_agent, calling, journal_of, settle
+
+from geartrain.machine import EventAwaited, EventHeard, EventPublished
+from geartrain.models._scripted import Delay
+from geartrain.orchestrator import FanOut, Graph, Pipeline, Step
+from geartrain.runtime import Agent, Deny, default_policy
+from geartrain.tools import publish, wait_for
+
+
+def tells(name: str, payload: str = "", *, after: float = 0.0, agent: str = "teller") -> Agent:
+    call = calling("publish", json.dumps({"name": name, "payload": payload}))
+    return an_agent([Delay(after, [call]), "told"], publish, name=agent)
+
+
+def hears(*names: str, agent: str = "hearer", seconds: float = 300.0, after: float = 0.0) -> Agent:
+    def last(request: Any) -> str:
+        return " ".join(message.text for message in request.messages if message.role == "tool")
+
+    turns: list[Any] = [[calling("wait_for", json.dumps({"name": n, "timeout_seconds": seconds}))] for n in names]
+    return an_agent([Delay(after, turns[0]), *turns[1:], last], wait_for, name=agent)
+
+
+def team(*agents: Agent, **options: Any) -> Agent:
+    return Agent("team", plan=Graph([Step(agent.name, agent) for agent in agents], **options))
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+@pytest.mark.parametrize(("told_after", "asked_after"), [(10, 0), (0, 10)])
+async def test_an_event_is_heard_whether_it_is_published_before_or_after_somebody_waits(
+    store: Store, told_after: float, asked_after: float
+) -> None:
+    agents = team(tells("ready", "all of it", after=told_after), hears("ready", after=asked_after), answer="{hearer}")
+    async with store.runtime(agents, policy=default_policy) as runtime:
+        began = now()
+        end = await (await runtime.start("team", "x")).wait_ended()
+
+    assert end.answer == "all of it"
+    assert 10 <= now() - began < 11
+
+
+async def test_all_who_wait_hear_it_and_one_event_once(memory: Store) -> None:
+    many = [hears("ready", agent=f"h{i}") for i in range(5)]
+    async with memory.runtime(team(*many, tells("ready", "go", after=5))) as runtime:
+        run = await runtime.start("team", "x")
+        await run.wait_ended()
+        kinds = [type(entry.event) for entry in await journal_of(run, runtime)]
+        hearers = [each for each in await runtime.list(root=run.id) if each.agent.startswith("h")]
+        answers = [(await runtime.snapshot(each.id)).answer for each in hearers]
+
+    assert answers == ["go"] * 5
+    assert (kinds.count(EventPublished), kinds.count(EventAwaited)) == (1, 5)
+
+
+async def test_a_run_hears_the_events_of_a_name_one_after_the_other_and_each_once(memory: Store) -> None:
+    teller = an_agent(
+        [
+            [calling("publish", '{"name":"n","payload":"1"}')],
+            [calling("publish", '{"name":"n","payload":"2"}')],
+            "told",
+        ],
+        publish,
+        name="teller",
+    )
+    async with memory.runtime(team(teller, hears("n", "n", "n", seconds=50), answer="{hearer}")) as runtime:
+        end = await (await runtime.start("team", "x")).wait_ended()
+    assert end.answer == "1 2 [timed_out] no answer within 50 s"
+
+
+async def test_a_wait_that_nobody_ends_is_timed_out_as_its_result(store: Store) -> None:
+    async with store.runtime(team(hears("never", seconds=60))) as runtime:
+        began = now()
+        end = await (await runtime.start("team", "x")).wait_ended()
+    assert end.answer == "[timed_out] no answer within 60 s"
+    assert 60 <= now() - began < 62
+
+
+async def test_a_run_that_waits_for_an_event_rests_and_nobody_is_asked_to_answer(memory: Store) -> None:
+    async with memory.runtime(team(hears("ready"), tells("ready", "go", after=100))) as runtime:
+        run = await runtime.start("team", "x")
+        await asyncio.sleep(50)
+        (hearer,) = [each for each in await runtime.list() if each.agent == "hearer"]
+        assert hearer.holds == ("wait_for(t1.c1)",)
+        assert hearer.id not in runtime._host.node.actors
+        assert (await runtime.snapshot(hearer.id)).waiting == ()
+        assert (await run.wait_at_rest()).state == "FINISHED"  # it is not at rest while somebody works
+
+
+@pytest.mark.parametrize("seconds", [0.5, 2.0, 5.5, 8.0])
+async def test_events_and_waits_outlive_their_process(store: Store, seconds: float) -> None:
+    def agents() -> Agent:
+        return team(
+            tells("ready", "go", after=5),
+            hears("ready"),
+            hears("ready", agent="late", after=7),
+            answer="{hearer}{late}",
+        )
+
+    async with store.runtime(agents()) as runtime:
+        run_id = (await runtime.start("team", "x")).id
+        await asyncio.sleep(seconds)
+        if store.path is None:
+            store.journal = runtime._host.node.journal.as_killed()
+    async with store.runtime(agents()) as runtime:
+        end = await (await runtime.get(run_id)).wait_ended()
+        runs = await runtime.list()
+        reports = [await runtime.replay(each.id) for each in runs]
+
+    assert end.answer == "gogo"
+    assert [report.difference for report in reports] == [None] * 4
+
+
+async def test_a_run_without_a_tree_may_tell_itself(memory: Store) -> None:
+    calls = [[calling("publish", '{"name":"n","payload":"x"}')], [calling("wait_for", '{"name":"n"}')], "done"]
+    async with memory.runtime(an_agent(calls, publish, wait_for)) as runtime:
+        run = await runtime.start("worker", "go")
+        await run.wait_ended()
+        heard = [entry.event for entry in await journal_of(run, runtime) if isinstance(entry.event, EventHeard)]
+    assert [(each.number, each.payload) for each in heard] == [(0, ""), (1, "x")]
+
+
+async def test_plans_publish_and_wait_as_steps(memory: Store) -> None:
+    """A plan waits at one place for what another plan of its tree has come to."""
+    indexer = Agent(
+        "indexer",
+        plan=Pipeline(
+            an_agent([Delay(9, "index")], name="build"),
+            Step("tell", publish, input={"name": "indexed", "payload": "{build}"}),
+        ),
+    )
+    reader = Agent(
+        "reader",
+        plan=Pipeline(Step("wait", wait_for, input="indexed"), an_agent([lambda r: r.messages[-1].text], name="read")),
+    )
+    async with memory.runtime(team(indexer, reader, answer="{reader}")) as runtime:
+        end = await (await runtime.start("team", "x")).wait_ended()
+    assert end.answer == "index"
+
+
+async def test_a_sub_agent_that_waits_for_its_parent_ends_by_its_time(memory: Store) -> None:
+    parent = an_agent(
+        [[calling("hearer", '{"input":"wait"}')], "done"],
+        publish,
+        name="parent",
+        sub_agents=[hears("never", seconds=30)],
+    )
+    async with memory.runtime(parent) as runtime:
+        run = await runtime.start("parent", "go")
+        await run.wait_ended()
+        (child,) = [each for each in await runtime.list() if each.agent == "hearer"]
+        assert (await runtime.snapshot(child.id)).answer == "[timed_out] no answer within 30 s"
+
+
+async def test_more_events_than_are_kept_are_refused_and_told_so(
+    memory: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("geartrain.machine._named_events.EVENTS_MAX", 2)
+    monkeypatch.setattr("geartrain.machine._named_events.WAITS_MAX", 0)
+    plan = FanOut(publish, ["a", "b", "c"], at_once=1, need="any")
+    async with memory.runtime(Agent("team", plan=plan)) as runtime:
+        end = await (await runtime.start("team", "x")).wait_ended()
+    assert end.answer is not None
+    assert end.answer.splitlines()[:2] == ["published 'a'", "published 'b'"]
+    assert end.answer.splitlines()[2].startswith("[refused] 2 events")
+    async with memory.runtime(team(hears("never"))) as runtime:
+        end = await (await runtime.start("team", "x")).wait_ended()
+    assert end.answer == "[refused] 0 waits are open, the most that are kept"
+
+
+async def test_who_waits_when_the_tree_is_cancelled_is_cancelled_too(memory: Store) -> None:
+    async with memory.runtime(team(hears("never"), an_agent([Delay(1_000, "x")], name="slow"))) as runtime:
+        run = await runtime.start("team", "x")
+        await asyncio.sleep(5)
+        await run.cancel("enough", by="ops")
+        await run.wait_ended()
+        await settle()
+        assert {each.state for each in await runtime.list()} == {"CANCELLED"}
+
+
+@pytest.mark.parametrize(
+    "arguments", ['{"name":""}', '{"name":"n","timeout_seconds":0}', '{"name":"n","timeout_seconds":1e9}', "{}"]
+)
+async def test_a_wait_that_makes_no_sense_is_an_error(memory: Store, arguments: str) -> None:
+    async with memory.runtime(an_agent([[calling("wait_for", arguments)], "done"], wait_for)) as runtime:
+        run = await runtime.start("worker", "go")
+        end = await run.wait_ended()
+    assert (end.state, end.tool_failures) == ("FINISHED", 1)
+
+
+async def test_a_policy_may_forbid_to_publish(memory: Store) -> None:
+    agent = an_agent([[calling("publish", '{"name":"n"}')], "done"], publish, on_denied="tell")
+    async with memory.runtime(agent, policy=lambda *_: Deny("no")) as runtime:
+        run = await runtime.start("worker", "go")
+        await run.wait_ended()
+        assert EventPublished not in [type(entry.event) for entry in await journal_of(run, runtime)]
+
+
+def test_the_tools_are_declared_and_never_run() -> None:
+    for each in (publish, wait_for):
+        with pytest.raises(NotImplementedError):
+            each("n")
