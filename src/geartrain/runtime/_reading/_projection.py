@@ -6,10 +6,6 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from msgspec import to_builtins
-
-from geartrain.ids import sub_agent_run_id
-from geartrain.limits import UNLIMITED
 from geartrain.machine import (
     ENDED,
     EVENT_VERSIONS,
@@ -32,7 +28,6 @@ from geartrain.machine import (
     Run,
     RunState,
     SubAgentEnded,
-    ToolCall,
     ToolFinished,
     ToolStarted,
     TurnTaken,
@@ -41,17 +36,20 @@ from geartrain.machine import (
     awaits_answer,
 )
 from geartrain.runtime._planned import PLAN
+from geartrain.runtime._reading._call_payloads import (
+    Payload,
+    call_finished,
+    delegated,
+    requested,
+    result_in,
+    role_of,
+    short,
+)
 from geartrain.runtime._reading._shortenings import model_asked, prepared, shortenings
 from geartrain.trace import TraceRecord
 
-Payload = dict[str, Any]
 # How much of a text a record shows; the journal has all of it.
-_SHOWN: Final = 2_000
 _WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}… ({len(text)} characters)"
 
 
 def project(
@@ -105,7 +103,7 @@ def _records(before: Run, event: Event, after: Run, *, checkpointed: bool) -> It
 
 def acted_payload(acted: Acted) -> Payload:
     """Return what is to be told of a run that did not get on, and of what is done about it."""
-    return {"cause": acted.cause, "about": _short(acted.about), "since": acted.since, "action": acted.action}
+    return {"cause": acted.cause, "about": short(acted.about), "since": acted.since, "action": acted.action}
 
 
 _SILENT: Final = frozenset({"RunStarted", "ContextCompacted"})
@@ -165,7 +163,7 @@ def _transitions(before: Run, after: Run) -> Iterator[tuple[str, Payload]]:
             "run_started",
             {
                 "agent": after.agent,
-                "input": _short(after.user_input),
+                "input": short(after.user_input),
                 "spec": after.spec,
                 **({"labels": after.labels} if after.labels else {}),
                 **({"continues": after.continues} if after.continues else {}),
@@ -190,32 +188,25 @@ def _calls(before: Run, after: Run, *, planned: bool) -> Iterator[tuple[str, Pay
     for call in after.calls:
         earlier = known.get(call.id)
         if earlier is None and call.role == "tool":
-            yield "tool_call_requested", _requested(call, planned=planned)
+            yield "tool_call_requested", requested(call, planned=planned)
             if call.result is not None:
-                yield "tool_call_finished", _call_finished(call)
+                yield "tool_call_finished", call_finished(call)
         if awaits_answer(call) and not call.event and (earlier is None or not awaits_answer(earlier)):
-            yield "answer_requested", _requested(call)
+            yield "answer_requested", requested(call)
         if call.sub_agent and call.status is CallStatus.RUNNING and (earlier is None or earlier.status != call.status):
-            yield "sub_agent_started", _delegated(after, call)
+            yield "sub_agent_started", delegated(after, call)
         if call.status is CallStatus.ASKED and (earlier is None or earlier.status is not CallStatus.ASKED):
             yield (
                 "approval_requested",
                 {
                     "call_id": call.id,
                     "tool": call.tool,
-                    "arguments": _short(call.arguments),
+                    "arguments": short(call.arguments),
                     "reason": call.reason,
                     "expires_at": call.expires_at,
-                    **_role(call),
+                    **role_of(call),
                 },
             )
-
-
-def _delegated(run: Run, call: Call) -> Payload:
-    payload: Payload = {"call_id": call.id, "agent": call.tool, "run_id": sub_agent_run_id(run.id, call.id)}
-    if call.share is not None:
-        payload["share"] = {name: value for name, value in to_builtins(call.share).items() if value != UNLIMITED}
-    return payload
 
 
 def _done_at_once(before: Run, after: Run, *, planned: bool) -> Iterator[tuple[str, Payload]]:
@@ -224,44 +215,9 @@ def _done_at_once(before: Run, after: Run, *, planned: bool) -> Iterator[tuple[s
         return
     told = [message for message in after.messages if message.turn == after.turn_count]
     for call in (call for message in told for call in message.calls):
-        yield "tool_call_requested", _requested(call, planned=planned)
-        if (result := _result_in(after, call.id)) is not None:
+        yield "tool_call_requested", requested(call, planned=planned)
+        if (result := result_in(after, call.id)) is not None:
             yield "tool_call_finished", {**result, "tool": call.tool}
-
-
-def _result_in(run: Run, call_id: str) -> Payload | None:
-    """Return what the context has as the result of a call that is no longer open."""
-    for message in reversed(run.messages):
-        if message.call_id == call_id:
-            text = message.text.removeprefix(f"[{message.status}] ")
-            status = str(message.status)
-            return {"call_id": call_id, "tool": message.tool, "status": status, "text": _short(text), "size": len(text)}
-    return None
-
-
-def _role(call: Call | None) -> Payload:
-    return {"role": call.role} if call is not None and call.role != "tool" else {}
-
-
-def _requested(call: Call | ToolCall, *, planned: bool = False) -> Payload:
-    """Return what was asked for; a plan's steps have names."""
-    step = {"step": call.provider_id} if planned and call.provider_id else {}
-    return {"call_id": call.id, "tool": call.tool, "arguments": _short(call.arguments), **step}
-
-
-def _call_finished(call: Call) -> Payload:
-    assert call.result is not None
-    result = call.result
-    payload: Payload = {
-        "call_id": call.id,
-        "tool": call.tool,
-        "status": str(result.status),
-        "text": _short(result.text),
-        "size": result.size,
-    }
-    if result.by:
-        payload["by"] = result.by
-    return payload
 
 
 def _model_called(before: Run, after: Run) -> bool:
@@ -288,7 +244,7 @@ def _finished(run: Run) -> Payload:
     if run.ending is not None and run.ending.by:
         payload["by"] = run.ending.by
     if run.state is RunState.FINISHED:
-        payload["answer"] = _short(run.final_answer or "")
+        payload["answer"] = short(run.final_answer or "")
     return payload
 
 
@@ -302,7 +258,7 @@ def _replied(event: ModelReplied, before: Run, after: Run) -> Iterator[tuple[str
         "output_tokens": used.output_tokens - before.token_count.output_tokens,
         "usage_estimated": event.usage is None or event.usage.estimated,
         "calls": len(event.calls),
-        "text": _short(event.text),
+        "text": short(event.text),
         **_cost(before, after),
     }
     if event.lost_attempts:
@@ -324,20 +280,20 @@ def _model_failed(event: ModelFailed, _before: Run, _after: Run) -> Iterator[tup
             "turn": event.turn,
             "attempt": event.attempt,
             "code": event.code,
-            "error": _short(event.message),
+            "error": short(event.message),
         },
     )
 
 
 def _turn_taken(event: TurnTaken, _before: Run, _after: Run) -> Iterator[tuple[str, Payload]]:
-    yield "turn_taken", {"by": event.by, "text": _short(event.text), "calls": len(event.calls)}
+    yield "turn_taken", {"by": event.by, "text": short(event.text), "calls": len(event.calls)}
 
 
 def _permissions(event: PermissionsEvaluated, before: Run, after: Run) -> Iterator[tuple[str, Payload]]:
     for verdict in event.verdicts:
         call = before.call(verdict.call_id)
         payload: Payload = {"call_id": verdict.call_id, "verdict": verdict.verdict, "reason": verdict.reason}
-        payload |= _role(call)
+        payload |= role_of(call)
         if call is not None:
             payload["tool"] = call.tool
             payload["approved_before"] = call.status is CallStatus.APPROVED
@@ -350,7 +306,7 @@ def _permissions(event: PermissionsEvaluated, before: Run, after: Run) -> Iterat
         if verdict.withdrawn:
             payload["withdrawn"] = list(verdict.withdrawn)
         if verdict.arguments is not None:
-            payload["arguments"] = _short(verdict.arguments)
+            payload["arguments"] = short(verdict.arguments)
         for guard in verdict.guards:
             yield "guardrail", _guardrail(guard, verdict, call)
         yield "permission_evaluated", payload
@@ -358,13 +314,13 @@ def _permissions(event: PermissionsEvaluated, before: Run, after: Run) -> Iterat
             continue
         changed = after.call(verdict.call_id)
         if changed is not None and changed.result is not None:
-            yield "tool_call_finished", _call_finished(changed)
-        elif changed is None and (result := _result_in(after, call.id)) is not None:
+            yield "tool_call_finished", call_finished(changed)
+        elif changed is None and (result := result_in(after, call.id)) is not None:
             yield "tool_call_finished", result
 
 
 def _guardrail(guard: GuardVerdict, verdict: Verdict, call: Call | None) -> Payload:
-    payload: Payload = {"call_id": verdict.call_id, "guard": guard.guard, "verdict": guard.verdict, **_role(call)}
+    payload: Payload = {"call_id": verdict.call_id, "guard": guard.guard, "verdict": guard.verdict, **role_of(call)}
     if call is not None:
         payload["tool"] = call.tool
     if guard.reason:
@@ -385,7 +341,7 @@ def _decided(event: ApprovalDecided, before: Run, _after: Run) -> Iterator[tuple
     if event.reason:
         payload["reason"] = event.reason
     if event.arguments is not None:
-        payload["arguments"] = _short(event.arguments)
+        payload["arguments"] = short(event.arguments)
     if event.remember:
         payload["remember"] = event.remember
     yield "approval_decided", payload
@@ -407,7 +363,7 @@ def _tool_finished(event: ToolFinished, before: Run, _after: Run) -> Iterator[tu
         "call_id": event.call_id,
         "tool": call.tool if call is not None else "",
         "status": str(event.status),
-        "text": _short(event.text),
+        "text": short(event.text),
         "size": event.size,
         "attempt": event.attempt,
     }
@@ -439,7 +395,7 @@ def _answered(event: CallAnswered, before: Run, _after: Run) -> Iterator[tuple[s
             "call_id": event.call_id,
             "tool": call.tool if call is not None else "",
             "status": str(event.status),
-            "text": _short(event.text),
+            "text": short(event.text),
             "size": len(event.text),
             "by": event.by or event.source,
         },
@@ -458,7 +414,7 @@ def _sub_agent_ended(event: SubAgentEnded, before: Run, _after: Run) -> Iterator
             "tool": call.tool if call is not None else "",
             "status": _ENDED_AS.get(event.state, str(event.state)),
             "run_id": event.run_id,
-            "text": _short(event.text if event.error is None else event.error.message),
+            "text": short(event.text if event.error is None else event.error.message),
             "size": len(event.text),
             "turns": event.turns,
             "input_tokens": event.usage.input_tokens,
@@ -471,7 +427,7 @@ def _sub_agent_ended(event: SubAgentEnded, before: Run, _after: Run) -> Iterator
 def _not_compacted(event: CompactionFailed, _before: Run, after: Run) -> Iterator[tuple[str, Payload]]:
     yield (
         "context_compacted",
-        {"how": "summary failed", "messages": len(after.messages), "error": _short(event.message)},
+        {"how": "summary failed", "messages": len(after.messages), "error": short(event.message)},
     )
 
 
@@ -480,7 +436,7 @@ def _handed_off(event: HandedOff, before: Run, _after: Run) -> Iterator[tuple[st
 
 
 def _input(event: InputReceived, _before: Run, _after: Run) -> Iterator[tuple[str, Payload]]:
-    yield "input_received", {"text": _short(event.text), "by": event.by or event.source}
+    yield "input_received", {"text": short(event.text), "by": event.by or event.source}
 
 
 _OWN: Final[dict[type[Any], Callable[[Any, Run, Run], Iterator[tuple[str, Payload]]]]] = {
