@@ -238,10 +238,9 @@ async def test_a_plan_killed_at_any_moment_gives_the_same_answer_with_each_effec
         run_id = (await runtime.start("team", "x")).id
         await asyncio.sleep(rng.uniform(0, 2))
         store.journal = runtime._host.node.journal.as_killed()
-    for _ in range(3):
-        async with store.runtime(team()) as runtime:
-            await asyncio.sleep(rng.uniform(0, 2))
-            store.journal = runtime._host.node.journal.as_killed()
+    async with store.runtime(team()) as runtime:  # not more often: what is there each time is a suspect
+        await asyncio.sleep(rng.uniform(0, 2))
+        store.journal = runtime._host.node.journal.as_killed()
     async with store.runtime(team()) as runtime:
         end = await (await runtime.get(run_id)).wait_ended()
         runs = await runtime.list()
