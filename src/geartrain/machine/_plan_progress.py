@@ -123,7 +123,7 @@ class ProgressBook:
             case InputReceived() if after.queued_input != before.queued_input:
                 self._said = (*self._said, event.text)
                 self.size += len(event.text)
-        for call in after.calls if after.calls is not before.calls else ():
+        for call in _changed(before.calls, after.calls):
             if call.role != "tool":
                 break  # texts that are judged
             self._open(call)
@@ -183,3 +183,9 @@ class ProgressBook:
             steps=MappingProxyType(dict(self._steps)),
             width=self._width,
         )
+
+
+def _changed(before: tuple[Call, ...], after: tuple[Call, ...]) -> list[Call]:
+    """Return the calls that a step has opened or changed: of a thousand open ones these are few."""
+    known = len(before)
+    return [call for i, call in enumerate(after) if i >= known or before[i] is not call]

@@ -81,13 +81,20 @@ class Sent(msgspec.Struct, frozen=True, gc=False):
 Sender = Callable[[Moving], Iterator[Sent]]
 
 
+def _begun(before: Run, after: Run) -> Sequence[Call]:
+    """Return the calls that a step has set to work; of a thousand open ones it has touched few."""
+    if after.calls is before.calls:
+        return ()
+    running = {call.id for call in before.calls if call.status is CallStatus.RUNNING}
+    return [call for call in after.calls if call.status is CallStatus.RUNNING and call.id not in running]
+
+
 def starts(moving: Moving) -> Iterator[Sent]:
     """Yield the starts of sub-agents whose calls this step has begun. An agent that is not here sends nothing."""
     before, after = moving.before, moving.after
-    for call in sub_agents_at_work(after):
-        known = before.call(call.id)
+    for call in _begun(before, after):
         registered = moving.agents.get(call.tool)
-        if registered is not None and (known is None or known.status is not call.status):
+        if call.sub_agent and registered is not None:
             yield Sent(
                 sub_agent_run_id(after.id, call.id),
                 _start(after, call, registered),
@@ -198,9 +205,8 @@ def raises(moving: Moving) -> Iterator[Sent]:
 def named_events(moving: Moving) -> Iterator[Sent]:
     """Yield what a call publishes or waits for, to the root; and what the root answers."""
     before, after, event = moving.before, moving.after, moving.event
-    for call in after.calls:
-        known = before.call(call.id)
-        if call.event and call.status is CallStatus.RUNNING and (known is None or known.status is not call.status):
+    for call in _begun(before, after):
+        if call.event:
             brought = published_by(after, call) if call.event == "publish" else awaited_by(after, call)
             yield Sent(after.root or after.id, brought)
     if isinstance(event, EventPublished | EventAwaited):
@@ -237,9 +243,8 @@ def outgoing(sent: Sent) -> Outgoing:
 
 def gone_sub_agent(before: Run, after: Run, agents: Mapping[str, RegisteredAgent]) -> SubAgentEnded | None:
     """Return the end of a sub-agent whose call has just begun and whom nobody here can start, or None."""
-    for call in sub_agents_at_work(after):
-        known = before.call(call.id)
-        if call.tool not in agents and (known is None or known.status is not call.status):
+    for call in _begun(before, after):
+        if call.sub_agent and call.tool not in agents:
             code = ReasonCode.AGENT_GONE
             message = f"no agent {call.tool!r} is registered here"
             return SubAgentEnded(
