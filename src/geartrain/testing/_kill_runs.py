@@ -2,7 +2,7 @@
 
 A plain answer; reads side by side; a write; writes that are asked about; a write and a read in processes of their own;
 a run that somebody outside drives; one that is told something, judged, handed over and changed by guardrails; a
-tree of runs, one of which is asked about.
+tree of runs, one of which is asked about; and a plan of tools, agents and a fan-out.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final
 from geartrain.machine import RequestedCall
 from geartrain.models import Emit, Model, ModelReply, ModelRequest, ScriptedModel
 from geartrain.models import call as scripted_call
+from geartrain.orchestrator import FanOut, Graph, Step
 from geartrain.runtime import (
     Agent,
     Allow,
@@ -213,6 +214,27 @@ def team(ledger: Ledger) -> Scenario:
     return Scenario(agent=_agent(ledger, [calls, "Done."], sub_agents=[writer, scout, guide]), policy=ask_about_writes)
 
 
+def planned(ledger: Ledger) -> Scenario:
+    """Return a plan: a look and then a post that a person is asked about, beside an agent and a fan-out."""
+
+    @tool(read_only=True)
+    async def look(at: str, context: ToolContext) -> str:
+        """Look at something."""
+        with ledger.effect(context.idempotency_key, "read", {"at": at}):
+            return f"saw {at}"
+
+    scout = _agent(ledger, [[scripted_call("look", at="c")], "Seen."], [look], name="scout")
+    parts = Agent("parts", plan=FanOut(look, ["x", "y", "z"], at_once=2))
+    steps = [
+        Step("look", look, input="a"),
+        Step("post", _write_tool(ledger), after=["look"]),
+        Step("scout", scout),
+        Step("parts", parts),
+        Step("end", look, after=["post", "scout", "parts"], input="{scout}"),
+    ]
+    return Scenario(agent=Agent("killed", plan=Graph(steps)), policy=ask_about_writes)
+
+
 def _provider(ledger: Ledger, name: str) -> ContextProvider:
     async def told(view: RunView) -> str:
         key = f"{view.run_id}/t{view.turn_count}.{name}"
@@ -252,5 +274,5 @@ def ask_about_writes(call: PolicyCall, _run: RunView) -> Decision:
     return Allow() if call.read_only or call.sub_agent else Ask("it is a write")
 
 
-_RUNS: Final = (plain, reads, write, approval, apart, outside, handed, team)
+_RUNS: Final = (plain, reads, write, approval, apart, outside, handed, team, planned)
 REFERENCE_RUNS: Final = tuple(f"{__name__}:{make.__name__}" for make in _RUNS)
