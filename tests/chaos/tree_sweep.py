@@ -20,7 +20,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent.parent / "unit" / "runtime"))
 
 from runtime_world import Ledger, Store, an_agent, calling
-from tree_world import Seen, TreeWorld
+from kin_world import Seen, TreeWorld
 
 from geartrain.limits import UNLIMITED, Limits
 from geartrain.machine import Budget

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tree_world import TreeWorld
+from kin_world import TreeWorld
 
 
 @pytest.mark.parametrize("seed", range(30))
