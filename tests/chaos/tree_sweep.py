@@ -19,8 +19,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "unit" / "runtime"))
 
-from runtime_world import Ledger, Store, an_agent, calling
 from kin_world import Seen, TreeWorld
+from runtime_world import Ledger, Store, an_agent, calling
 
 from geartrain.limits import UNLIMITED, Limits
 from geartrain.machine import Budget

@@ -92,3 +92,13 @@ def test_a_list_keeps_to_one_tree(world: World) -> None:
 
     assert len(rows) == 3
     assert {row["root"] for row in rows} == {root}
+
+
+def test_what_all_ids_begin_with_names_the_root_of_the_only_tree(world: World) -> None:
+    world.run("run", "go", "--app", "team:app", "--agent", "team", "-q")
+    root = next(run["id"] for run in world.runs() if run["parent"] is None)
+
+    shown = world.run("show", "r-", "--tree")
+
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.split()[:2] == ["team", root]

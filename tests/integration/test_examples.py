@@ -70,7 +70,7 @@ def test_the_web_service_answers_approvals_over_its_own_routes_across_a_restart(
     assert "FINISHED" in twice[1]["error"]
 
 
-@pytest.mark.parametrize("name", ["conversation", "by_hand", "pipeline", "fan_out"])
+@pytest.mark.parametrize("name", ["conversation", "by_hand", "pipeline", "fan_out", "orchestrator"])
 def test_the_commands_in_the_docstring_of_an_example_do_what_it_shows(name: str, tmp_path: Path) -> None:
     shutil.copy(EXAMPLES / f"{name}.py", tmp_path)
     docstring = ast.get_docstring(ast.parse((EXAMPLES / f"{name}.py").read_text(encoding="utf-8")))

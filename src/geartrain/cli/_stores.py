@@ -28,6 +28,8 @@ KNOWN_MAX: Final = 100
 _LOCK_SECONDS: Final = 1.0
 _PAGE: Final = 1_000
 _SHOWN: Final = 5
+# What the id of every run begins with.
+_EVERY_ID: Final = "r-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,10 @@ def _the_one(given: str, found: list[str], looked: list[str]) -> str:
 
 
 async def _runs_fitting(path: Path, given: str) -> list[str]:
-    """Return the run of that very id, or else those whose ids begin so: enough of them to say that they are several."""
+    """Return the run of that very id, or else those whose ids begin so: enough of them to say that they are several.
+
+    What all ids begin with says nothing about which: of a tree it names the root.
+    """
     async with open_reader(path) as reader:
         if await reader.journal.head(given) is not None:
             return [given]
@@ -143,7 +148,7 @@ async def _beginning(reader: RunReader, given: str) -> AsyncIterator[str]:
     count = 0
     while given and (rows := await reader.list(after=after, limit=_PAGE)):
         for row in rows:
-            if row.id.startswith(given):
+            if row.id.startswith(given) and (row.parent is None or not _EVERY_ID.startswith(given)):
                 yield row.id
                 count += 1
         if count > _SHOWN:
