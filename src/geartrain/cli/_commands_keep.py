@@ -37,9 +37,9 @@ async def delete(
     store: StoreOption = None,
     quiet: QuietOption = False,
 ) -> int:
-    """Delete runs that have ended, with all that is only theirs. It cannot be undone; on a terminal it asks.
+    """Delete runs that have ended, with all that is only theirs and the runs below them. On a terminal it asks first.
 
-    If one of them has not ended, none is deleted.
+    It cannot be undone. If one of them has not ended, none is deleted.
     """
     from geartrain.cli import _keep  # noqa: PLC0415
 

@@ -8,17 +8,24 @@ from typing import Any, Final
 
 from geartrain.errors import InvalidValue, RunNotFound
 from geartrain.machine import ENDED
+from geartrain.persistence import RunNotEnded
 from geartrain.runtime._node import Node
+from geartrain.runtime._reading._tree import rows_of_tree
 
 # So many go in one transaction; between two, appends of other runs have their turn.
 _AT_ONCE: Final = 200
 
 
 async def delete_run(node: Node, run_id: str) -> None:
-    """Delete an ended run; see `Runtime.delete`."""
-    if not await node.journal.delete(run_id):
-        raise RunNotFound(run_id)
-    _forget(node, run_id)
+    """Delete an ended run with all below it, itself last; see `Runtime.delete`."""
+    rows, _ = await rows_of_tree(node.journal, run_id)
+    living = next((row for row in rows.values() if not row.head.ended), None)
+    if living is not None:
+        raise RunNotEnded(living.run_id, living.head.state)
+    for each in reversed(rows):
+        if not await node.journal.delete(each) and each == run_id:
+            raise RunNotFound(run_id)
+        _forget(node, each)
 
 
 async def prune_runs(node: Node, before: float | datetime, *, dry_run: bool) -> int:

@@ -428,13 +428,14 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
     # What is kept
 
     async def delete(self, run_id: str) -> None:
-        """Delete an ended run for good: its journal, its large outputs, and what else is only its own.
+        """Delete an ended run for good: its journal, its large outputs, what else is its own, and all runs below it.
 
-        When the call returns it is gone from the store. Its id, or idempotency key, may then begin a run anew.
+        When the call returns it is gone from the store. Its id, or idempotency key, may then begin a run anew. If the
+        call is cancelled, some of the runs below it are gone, and it is still there.
 
         Raises:
             RunNotFound: There is no such run.
-            RunNotEnded: It has not ended. Nothing was deleted.
+            RunNotEnded: It has not ended, or one below it has not. Nothing was deleted.
         """
         await delete_run(self._host.node, run_id)
 

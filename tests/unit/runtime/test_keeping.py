@@ -13,7 +13,7 @@ from geartrain.errors import InvalidValue, RunNotFound
 from geartrain.machine import Budget
 from geartrain.models import Delay
 from geartrain.persistence import RunNotEnded
-from geartrain.runtime import Allow, Ask, Runtime
+from geartrain.runtime import Agent, Allow, Ask, Runtime
 
 
 async def ended(runtime: Runtime, run_id: str) -> float:
@@ -53,6 +53,27 @@ async def test_an_id_may_begin_a_run_anew_when_its_first_is_deleted(store: Store
         run = await runtime.start("worker", "something else", run_id="r-1")
 
         assert (await run.wait_ended()).input == "something else"
+
+
+async def test_a_run_is_deleted_with_all_below_it_so_that_its_id_can_begin_the_same_tree_anew() -> None:
+    def agents() -> Agent:
+        leaf = an_agent(["found"] * 4, name="leaf")
+        call = calling("leaf", '{"input": "go"}')
+        middle = an_agent([[call], "merged"] * 2, name="middle", sub_agents=[leaf])
+        called = calling("middle", '{"input": "go"}')
+        return an_agent([[called, call], "done"] * 2, name="worker", sub_agents=[middle, leaf])
+
+    async with Store().runtime(agents()) as runtime:
+        await ended(runtime, "r-1")
+        assert len(await ids(runtime)) == 4
+
+        await runtime.delete("r-1")
+        assert await ids(runtime) == set()
+
+        await ended(runtime, "r-1")
+        middle = next(row.id for row in await runtime.list() if row.agent == "middle")
+        await runtime.delete(middle)
+        assert len(await ids(runtime)) == 2
 
 
 async def test_a_run_that_has_not_ended_is_not_deleted(store: Store) -> None:

@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 
 from geartrain.errors import FormatUnknown, RunNotFound
-from geartrain.machine import Budget
-from geartrain.persistence import Journal, RunCorrupt
+from geartrain.machine import ENDED, Budget
+from geartrain.persistence import Journal, RunCorrupt, RunRow
 from geartrain.runtime._entry import CALL
 from geartrain.runtime._reading._runs import OpenCall, RunSnapshot, RunSummary
 
@@ -59,8 +59,8 @@ class RunTree(msgspec.Struct, frozen=True, kw_only=True):
 Snapshot = Callable[[str], Awaitable[RunSnapshot]]
 
 
-async def read_tree(journal: Journal, run_id: str, snapshot: Snapshot) -> RunTree:
-    """Return the tree that begins with a run; *snapshot* reads one run as it is now.
+async def rows_of_tree(journal: Journal, run_id: str) -> tuple[dict[str, RunRow], dict[str, list[str]]]:
+    """Return the rows of a run and of all that is below it, each before those it has started, and who has started whom.
 
     Raises:
         RunNotFound: There is no such run.
@@ -68,15 +68,27 @@ async def read_tree(journal: Journal, run_id: str, snapshot: Snapshot) -> RunTre
     top = await journal.head(run_id)
     if top is None:
         raise RunNotFound(run_id)
-    rows = {run_id: top}
+    started: dict[str, list[RunRow]] = {}
     after: tuple[float, str] | None = None
     while page := await journal.list(after=after, limit=_PAGE, root=top.head.root or run_id):
-        rows.update((row.run_id, row) for row in page)
+        for row in page:
+            started.setdefault(row.head.parent or "", []).append(row)
         after = (page[-1].head.created_at, page[-1].run_id)
-    below: dict[str, list[str]] = {}
-    for row in rows.values():
-        if row.head.parent is not None:
-            below.setdefault(row.head.parent, []).append(row.run_id)
+    rows, below, reached = {run_id: top}, dict[str, list[str]](), [run_id]
+    for each in reached:
+        below[each] = [row.run_id for row in started.get(each, ()) if row.run_id not in rows]
+        rows.update((row.run_id, row) for row in started.get(each, ()))
+        reached += below[each]
+    return rows, below
+
+
+async def read_tree(journal: Journal, run_id: str, snapshot: Snapshot) -> RunTree:
+    """Return the tree that begins with a run; *snapshot* reads one run as it is now.
+
+    Raises:
+        RunNotFound: There is no such run.
+    """
+    rows, below = await rows_of_tree(journal, run_id)
     found: dict[str, RunSnapshot] = {}
     for row in rows.values():
         if not row.head.ended and row.mark is None:
@@ -85,7 +97,7 @@ async def read_tree(journal: Journal, run_id: str, snapshot: Snapshot) -> RunTre
             except (RunCorrupt, FormatUnknown, RunNotFound):  # one that cannot be read hides no other
                 continue
     summaries = {each: (RunSummary.of(row), str(row.head.counters.get(CALL, ""))) for each, row in rows.items()}
-    return _node(run_id, summaries, below, found, len(rows))
+    return _node(run_id, summaries, below, found)
 
 
 def _node(
@@ -93,11 +105,10 @@ def _node(
     summaries: Mapping[str, tuple[RunSummary, str]],
     below: Mapping[str, list[str]],
     found: Mapping[str, RunSnapshot],
-    most: int,
 ) -> RunTree:
     summary, call_id = summaries[run_id]
     now = found.get(run_id)
-    children = [_node(each, summaries, below, found, most - 1) for each in below.get(run_id, ())] if most else []
+    children = [_node(each, summaries, below, found) for each in below[run_id]]
     known = {child.id for child in children}
     for call in now.sub_agents if now is not None else ():
         if call.run_id not in known:
@@ -129,7 +140,7 @@ def _node(
         tool_failures=summary.tool_failures,
         error=summary.error,
         set_apart=summary.set_apart,
-        ended=summary.state in ("FINISHED", "FAILED", "CANCELLED"),
+        ended=summary.state in ENDED,
         created_at=summary.created_at,
         updated_at=summary.updated_at,
         budget=now.budget if now is not None else None,
