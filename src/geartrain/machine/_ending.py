@@ -3,7 +3,8 @@
 Rule 1: a cause of the end is sticky. Nothing starts after it.
 Rule 2: the run ends when nothing is in progress, or when the grace is over, whichever is first.
 Rule 3: open reads are then cancelled, started writes in doubt, everything else not started.
-Rule 4: sub-agents are waited for a little longer; those that have not ended even then are named in the cause.
+Rule 4: sub-agents are waited for a little longer, the deeper the run the less: so each has ended before the one above
+it gives up. Those that have not ended even then are named in the cause.
 """
 
 from __future__ import annotations
@@ -117,14 +118,14 @@ def _with_survivors(run: Run, cause: RunError | None) -> RunError | None:
 
 
 def grace_over(draft: Draft) -> None:
-    """End without waiting any longer; but for sub-agents, whose grace began later, for as long as a wait may dwell."""
+    """End without waiting any longer; but for sub-agents, whose grace began later, a part of what a wait may dwell."""
     ending = draft.run.ending
     assert ending is not None, "only an ending run has a grace"
     if ending.extended or not (bounded(draft.spec) and sub_agents_at_work(draft.run)):
         end_now(draft)
         return
     _leave_over(draft, [call for call in draft.run.calls if not call.sub_agent])
-    until = draft.now + draft.spec.limits.dwell_seconds
+    until = draft.now + draft.spec.limits.dwell_seconds / (draft.run.depth + 1)
     draft.set(ending=replace(ending, grace_until=until, extended=True))
 
 

@@ -234,9 +234,13 @@ def on_pause(draft: Draft, event: PauseRequested) -> None:
         settle_calls(draft)
 
 
-def on_resumed(draft: Draft, _event: RunResumed) -> None:
-    """Lift a pause, a quarantine, or a stop for want of progress; other holds have events of their own."""
-    if not draft.lift(lambda hold: hold.kind in _LIFTED):
+def on_resumed(draft: Draft, event: RunResumed) -> None:
+    """Lift a pause, a quarantine, or a stop for want of progress; other holds have events of their own.
+
+    That the run's parent goes on lifts a pause alone.
+    """
+    lifted = (HoldKind.PAUSED,) if event.source == "parent" else _LIFTED
+    if not draft.lift(lambda hold: hold.kind in lifted):
         waits = ", ".join(map(str, draft.run.holds))
         raise Refused(f"it waits for {waits}" if waits else "it is not paused")
     forget_crashes(draft)

@@ -8,7 +8,7 @@ Rule 2: a sub-agent's end says what it really used: that is charged (`_charging`
 Rule 3: a call for which nothing is left waits as long as sub-agents at work may give something back; then it is refused
 with the code of the limit that is used up.
 Rule 4: a run keeps one turn to itself, so that it can say what came of it all; one that is consulted after each result
-also one for each open call.
+also one for each open call. When these are used up, it is consulted once a sub-agent has given some back.
 Rule 5: journals from before `sub_agents_at_once` was recorded are read by the rules of their time (see `StepLimits`).
 
 `weights` cuts what is left among those that start at once, in proportion (1 each: equally): no more can be at work at
@@ -72,6 +72,11 @@ def only_sub_agents(run: Run, spec: AgentSpec) -> bool:
         return False
     at_work = [call.sub_agent for call in run.calls if call.status in IN_PROGRESS]
     return bool(at_work) and all(at_work)
+
+
+def may_consult(draft: Draft) -> bool:
+    """Whether a turn is left that no sub-agent at work has reserved."""
+    return left_of(draft.run, "max_turns") >= 1 or not sub_agents_at_work(draft.run)
 
 
 def start_sub_agents(draft: Draft, waiting: Sequence[Call]) -> bool:

@@ -28,7 +28,7 @@ from geartrain.machine._context import (
 from geartrain.machine._draft import Draft
 from geartrain.machine._ending import check_budget, end, fail, no_more, over_budget, wrap_up
 from geartrain.machine._guards import deny_guard, guard_answer, guard_inputs, guard_text, hear
-from geartrain.machine._ledger import only_sub_agents, start_sub_agents
+from geartrain.machine._ledger import may_consult, only_sub_agents, start_sub_agents
 from geartrain.machine._opening import done_at_once, opened, received, too_many
 from geartrain.machine._outside import runs_again, starts_outside
 from geartrain.machine._progress import note_progress
@@ -277,7 +277,7 @@ def settle_calls(draft: Draft) -> None:
     undecided = any(call.status in UNDECIDED for call in run.calls)
     if all(call.status is DONE for call in run.calls):
         observe(draft)
-    elif run.unconsulted and not run.wrapping_up and not draft.stopped:
+    elif run.unconsulted and not run.wrapping_up and not draft.stopped and may_consult(draft):
         to_model(draft)
     elif draft.calls_in_progress and not (draft.stopped and only_sub_agents(run, draft.spec)):
         _rest(draft, RunState.EXECUTE_TOOL)

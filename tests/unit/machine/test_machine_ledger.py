@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from typing import Any
 
@@ -20,6 +21,7 @@ from geartrain.machine import (
     GraceElapsed,
     PauseRequested,
     ResultStatus,
+    RunQuarantined,
     RunResumed,
     RunState,
     ShareRaised,
@@ -270,6 +272,30 @@ def test_a_plan_keeps_a_turn_for_each_call_that_is_open() -> None:
     assert sum(shares(bench, "max_turns")) == 15  # one is used, one is for the answer, three are for what comes back
 
 
+def test_a_plan_takes_no_turn_that_a_sub_agent_has_reserved() -> None:
+    """Each result of its own tools would have it consulted once more; it waits until a sub-agent gives turns back."""
+    bench = Bench(
+        budget=only(max_turns=6),
+        consult="each_result",
+        sub_agents=(SubAgentSpec(name="s0"),),
+        limits=StepLimits(sub_agents_at_once=50),
+    )
+    bench.starts().replies("", "s0", "look").verdicts("allow", "allow")
+    assert shares(bench, "max_turns") == [2, None]  # one is used, one is for the answer, two for what comes back
+
+    bench.finishes("t1.c2").replies("", "look").verdicts("allow")
+    bench.finishes("t2.c1").replies("", "look").verdicts("allow")
+    bench.finishes("t3.c1").replies("", "look").verdicts("allow")
+    bench.finishes("t4.c1")
+
+    assert bench.run.state == "EXECUTE_TOOL"
+    assert rests(bench.run, bench.spec)
+    ends(bench, "t1.c1", turns=1)
+    assert bench.run.state == "MODEL_THINKING"
+    assert bench.replies("done").run.state == "FINISHED"
+    assert bench.run.whole.turn_count == 6
+
+
 def test_no_tool_call_is_let_through_that_a_sub_agent_has_reserved() -> None:
     bench = Bench(
         budget=only(max_tool_calls=4), sub_agents=(SubAgentSpec(name="s0"),), limits=StepLimits(sub_agents_at_once=50)
@@ -335,6 +361,31 @@ def test_an_ending_run_waits_for_its_sub_agents_a_little_longer_than_its_grace()
 
     assert bench.run.state == "CANCELLED"
     assert bench.run.whole.turn_count == 6
+
+
+def test_the_deeper_a_run_the_sooner_it_gives_up_on_its_sub_agents() -> None:
+    """So that none outlives the one that waits for it, though one at the bottom cannot end."""
+    waits = []
+    for depth in range(8):
+        bench = Bench(sub_agents=(SubAgentSpec(name="s0"),), limits=StepLimits(sub_agents_at_once=50))
+        bench.starts(depth=depth).replies("", "s0").verdicts("allow").does(CancelRequested)
+        assert bench.run.ending is not None
+        first = bench.run.ending.grace_until
+        bench.does(GraceElapsed, time=first)
+        waits.append(bench.run.ending.grace_until - first)
+
+    assert waits[0] == 30.0
+    assert all(later < sooner - 0.5 for sooner, later in itertools.pairwise(waits))
+
+
+def test_that_its_parent_goes_on_lifts_a_pause_and_nothing_else() -> None:
+    bench = Bench().starts().does(PauseRequested).does(RunQuarantined, reason="it crashed")
+    assert [str(hold) for hold in bench.run.holds] == ["paused", "quarantined"]
+
+    bench.does(RunResumed, source="parent")
+    assert [str(hold) for hold in bench.run.holds] == ["quarantined"]
+    assert "quarantined" in bench.refuses(RunResumed, source="parent")
+    assert bench.does(RunResumed, source="user").run.holds == ()
 
 
 def test_an_ended_run_names_the_sub_agents_that_did_not_end() -> None:
