@@ -61,6 +61,14 @@ class RunNotFound(UsageError):
 
 
 @dataclass(eq=False)
+class RunNotBegun(RunNotFound):
+    """A sub-agent's run has yet to begin: it waits for a place to work in, or its tree is paused."""
+
+    def __str__(self) -> str:
+        return f"run {self.run_id!r}: has yet to begin, for it waits for a place to work in, or its tree is paused"
+
+
+@dataclass(eq=False)
 class RunExists(UsageError):
     """A run of that id (or idempotency key) was started with another request. Nothing was changed."""
 

@@ -46,7 +46,7 @@ from geartrain.mailbox import Lane
 from geartrain.persistence import StoredEvent
 from geartrain.runtime._delivery import Delivery
 from geartrain.runtime._edge import checked_event
-from geartrain.runtime._entry import SUB_AGENTS
+from geartrain.runtime._entry import CALL, SUB_AGENTS
 from geartrain.runtime._host import Host
 from geartrain.runtime._hub import Watch
 from geartrain.runtime._node import Node, RunAtWork
@@ -108,7 +108,12 @@ class RunAccess:
         Raises:
             EventConflict: Its id is stored with another body.
         """
-        known = await self._host.node.journal.find(run_id, event.id)
+        journal = self._host.node.journal
+        known = await journal.find(run_id, event.id)
+        if known is None and isinstance(event, BudgetRaised):  # if a parent pays for it, that has the event
+            row = await journal.head(run_id)
+            if row is not None and row.head.parent is not None:
+                return await self._repeated(row.head.parent, _for_parent(event, row.head.counters[CALL]))
         if known is not None and known.digest != event_digest(event):
             raise EventConflict(run_id, event.id)
         return known
@@ -135,11 +140,8 @@ class RunAccess:
                 self._check_budget(actor, event.budget)
                 if actor.run.parent is not None and actor.run.state not in ENDED:
                     actor.rest_if_idle()
-                    parent, raised = actor.run.parent, event.budget
-                    event = ShareRaised(
-                        id=event.id, time=event.time, source="user", by=event.by, call_id=parent.call_id, budget=raised
-                    )
-                    return await self._send(parent.run_id, event)
+                    parent = actor.run.parent
+                    return await self._send(parent.run_id, _for_parent(event, parent.call_id))
             reply: Reply[int] = Reply()
             try:
                 await actor.cell.send(Delivery(event, outside=True, reply=reply), _LANES.get(type(event), Lane.CONTROL))
@@ -316,6 +318,13 @@ class RunAccess:
     def watch(self, run_id: str) -> Watch:
         """Return a live stream of what happens to a run from now on; see `RunHandle.watch`."""
         return self._host.node.hub.watch(run_id, self._is_over)
+
+
+def _for_parent(event: BudgetRaised, call_id: str) -> ShareRaised:
+    """Return what the raised budget of a sub-agent's run is to its parent, which pays for it."""
+    return ShareRaised(
+        id=event.id, time=event.time, source=event.source, by=event.by, call_id=call_id, budget=event.budget
+    )
 
 
 def _from_user(run_id: str, event: Event, limits: Limits) -> Event:

@@ -3,8 +3,9 @@
 Rule 1: what was sent waits in the store until its receiver has taken or refused it; it is brought in order, a page at
 a time. Who is told of it again finds nothing new.
 Rule 2: a sub-agent's run has a place from its start to its end, or until it rests. Starts for which there is no place,
-in its tree or on this node, wait in order; one that is cancelled meanwhile needs none. A run that waits for others
-rests and has no place, so that trees of any depth go on.
+in its tree or on this node, wait in order; one that is cancelled meanwhile needs none, and one that is paused does not
+begin. A run that waits for others rests and has no place, so that trees of any depth go on; one that goes on after a
+rest, or in another process, is never kept out.
 Rule 3: a tree rests when nothing in it works, is queued, or is on its way.
 """
 
@@ -15,12 +16,15 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
-from geartrain.errors import GeartrainError, RunNotFound
+from geartrain.errors import GeartrainError, RunNotBegun, RunNotFound
 from geartrain.ids import sub_agent_run_id
 from geartrain.limits import Limits
 from geartrain.machine import (
     ENDED,
+    CancelRequested,
+    PauseRequested,
     Run,
+    RunResumed,
     RunStarted,
     decode_event,
     decode_spec,
@@ -37,6 +41,7 @@ from geartrain.runtime._reading._runs import read_run
 
 # What is brought to one run at once; the rest follows when this is taken.
 PAGE: Final = 200
+_PAUSES: Final = (PauseRequested.__name__, RunResumed.__name__)
 
 
 class Loader(Protocol):
@@ -63,10 +68,6 @@ class Places:
     def waiting(self) -> int:
         """How many wait for a place."""
         return len(self._waiting)
-
-    def waits(self, run_id: str) -> bool:
-        """Whether a run waits for a place."""
-        return run_id in self._waiting
 
     def take(self, run_id: str, root: str) -> None:
         """Note that a run is at work."""
@@ -149,9 +150,10 @@ class Kin:
                     await asyncio.sleep(delay)
                     delay = min(delay * 2, 5.0)
                     continue
+                except RunNotBegun:
+                    pass
                 except GeartrainError as error:
-                    if not self.places.waits(run_id):
-                        log.warning("sent_not_taken", run_id=run_id, error=str(error))
+                    log.warning("sent_not_taken", run_id=run_id, error=str(error))
                 if not self._bringing[run_id]:
                     return
         finally:
@@ -185,7 +187,8 @@ class Kin:
         """Return what waits for a run that has yet to start, once it has a place.
 
         Raises:
-            RunNotFound: Nobody has started such a run; or it waits for a place, and will be called.
+            RunNotBegun: It waits for a place, or is paused.
+            RunNotFound: Nobody has started such a run.
         """
         items = await self._node.journal.inbox(run_id, limit=PAGE)
         started = next((item for item in items if item.type == RunStarted.__name__), None)
@@ -194,10 +197,13 @@ class Kin:
         event = decode_event(started.type, started.version, started.body)
         root = event.root if isinstance(event, RunStarted) else ""
         specs = await self.specs_of(items)
-        if len(items) > 1:
-            self.places.take(run_id, root)  # cancelled or paused before it began: it does not work
+        if any(item.type == CancelRequested.__name__ for item in items):
+            self.places.take(run_id, root)  # it does not work
+        elif _held(items):
+            self.places.leave(run_id)
+            raise RunNotBegun(run_id)
         elif not self.places.take_if_free(run_id, root):
-            raise RunNotFound(run_id)
+            raise RunNotBegun(run_id)
         return items, specs
 
     # What becomes of a run here
@@ -264,19 +270,35 @@ class Kin:
         row = await node.journal.head(run_id)
         if run_id in node.apart or (row is not None and row.mark is not None):
             return False
-        if row is None or row.head.live or row.head.ended or await node.journal.inbox(run_id, limit=1):
+        waiting = await node.journal.inbox(run_id, limit=PAGE)
+        if row is None and _held(waiting):
+            return False
+        if row is None or row.head.live or row.head.ended or waiting:
             # Its end is on its way to its parent, if it has ended.
             self.call((parent if row is not None and row.head.ended else run_id,))
             return True
         return SUB_AGENTS in row.head.holds and await self.busy(run_id)
 
 
+def _held(items: Sequence[InboxItem]) -> bool:
+    """Whether what was sent to a run that has yet to begin has paused it."""
+    last = next((item.type for item in reversed(items) if item.type in _PAUSES), "")
+    return last == PauseRequested.__name__
+
+
 def deliver(actor: RunAtWork, items: Sequence[InboxItem], specs: FoundSpecs) -> None:
-    """Put what was sent to a run into its mailbox, in order; what it has been given already is left out."""
-    for item in items:
-        if item.number > actor.inbox_mark:
-            actor.inbox_mark = item.number
-            event = decode_event(item.type, item.version, item.body)
-            found = specs if isinstance(event, RunStarted) else None
-            actor.cell.send_nowait(Delivery(event, outside=True, inbox=item.number, specs=found), Lane.WORK)
+    """Put what was sent to a run into its mailbox, in order; what it has been given already is left out.
+
+    What there is no room for follows, like all beyond a page, when something of this is taken.
+    """
     actor.inbox_more = len(items) >= PAGE
+    for item in items:
+        if item.number <= actor.inbox_mark:
+            continue
+        if not actor.cell.has_room(Lane.WORK):
+            actor.inbox_more = True
+            return
+        actor.inbox_mark = item.number
+        event = decode_event(item.type, item.version, item.body)
+        found = specs if isinstance(event, RunStarted) else None
+        actor.cell.send_nowait(Delivery(event, outside=True, inbox=item.number, specs=found), Lane.WORK)

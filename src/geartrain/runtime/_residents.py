@@ -16,7 +16,15 @@ from functools import partial
 from typing import Final
 
 from geartrain import faults
-from geartrain.errors import FormatUnknown, GeartrainError, RunNotFound, RunSetApart, RuntimeClosed, plain_traceback
+from geartrain.errors import (
+    FormatUnknown,
+    GeartrainError,
+    RunNotBegun,
+    RunNotFound,
+    RunSetApart,
+    RuntimeClosed,
+    plain_traceback,
+)
 from geartrain.machine import ENDED, Event, Run, TimerFired, alarms, wake_at
 from geartrain.mailbox import Lane
 from geartrain.persistence import JournalConflict, LoadedRun, OwnershipLost, RunCorrupt, StoreFailed
@@ -187,6 +195,8 @@ class Residents:
         if node.approvals.active:
             node.approvals.moved(None, revived.run)
         if loaded.head.live:
+            if revived.run.parent is not None:
+                self._kin.places.take(run_id, revived.run.root)
             self._recover(actor, interruption(loaded, node.claim))
         for event in alarms(revived.run, revived.specs[revived.run.spec], node.clock.now()):
             # Before whatever made us load it: an approval that has expired is not approved.
@@ -296,16 +306,33 @@ class Residents:
         return wake_at(run, spec, after=now, at_work=at_work)
 
     async def recover_all(self) -> None:
-        """Load every run that a process left in the middle, or for which something waits; a page at a time."""
+        """Load every run that a process left in the middle, or for which something waits; a page at a time.
+
+        Those that have yet to begin come last: the places of the others are theirs.
+        """
         journal, after = self._node.journal, ""
+        unborn: list[str] = []
         # As long as the store cannot be read, nothing else would go better.
         while page := await outlast(partial(journal.runnable, after=after, limit=_PAGE)):
             for run_id in page:
-                await outlast(partial(self.recover, run_id))
+                if await outlast(partial(self._unborn, run_id)):
+                    unborn.append(run_id)
+                else:
+                    await outlast(partial(self.recover, run_id))
             after = page[-1]
+        for run_id in unborn:
+            await outlast(partial(self.recover, run_id))
         self._recovering = False
         self._node.suspects.look(False)
         self._node.left.set()
+
+    async def _unborn(self, run_id: str) -> bool:
+        try:
+            return await self._node.journal.head(run_id) is None
+        except StoreFailed:
+            raise
+        except GeartrainError:  # loading it says what is wrong
+            return False
 
     async def recover(self, run_id: str) -> None:
         """Load one run; one that cannot be read stops nobody, and a suspect waits for its turn where it is."""
@@ -314,9 +341,9 @@ class Residents:
                 (await self.actor(run_id)).rest_if_idle()
         except StoreFailed:
             raise
+        except RunNotBegun:
+            return
         except GeartrainError as error:
-            if self._kin.places.waits(run_id):  # it begins when there is one for it
-                return
             log.error("run_not_recovered", run_id=run_id, error=str(error))
 
     async def _must_wait(self, run_id: str) -> bool:

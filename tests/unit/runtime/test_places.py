@@ -53,7 +53,7 @@ def test_one_that_waits_and_goes_away_is_forgotten() -> None:
     free = places(per_tree=1)
     free.take("a0", "a")
     free.take_if_free("a1", "a")
-    assert free.waits("a1")
+    assert free.waiting == 1
 
     assert free.leave("a1") == []
-    assert not free.waits("a1")
+    assert free.waiting == 0

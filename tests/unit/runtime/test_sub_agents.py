@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from runtime_world import LastingJournal, Ledger, Store, an_agent, calling, journal_of, names_of, quick, results_of
+from structlog.testing import capture_logs
 
 from geartrain.clock import LoopClock
-from geartrain.errors import EventRefused, InvalidValue, RunNotFound
+from geartrain.errors import EventConflict, EventRefused, InvalidValue, RunNotFound
 from geartrain.limits import UNLIMITED
 from geartrain.machine import Budget, RequestedCall, RunStarted, Usage
 from geartrain.models import ModelReply, ModelRequest
@@ -361,7 +362,79 @@ async def test_pausing_a_root_pauses_all_below_and_resuming_it_goes_on() -> None
         assert sum(ledger.done.values()) == 2
 
 
+async def test_sub_agents_that_wait_for_a_place_do_not_begin_while_their_tree_is_paused() -> None:
+    ledger, asked = Ledger(), list[str]()
+
+    def ask(request: ModelRequest) -> list[RequestedCall]:
+        asked.append(request.run_id)
+        return [calling("read")]
+
+    worker = an_agent([ask, "found"], ledger.read(10.0), name="search")
+    agent = team(*[delegate("search")] * 6, below=[worker])
+    async with Store().runtime(agent, limits=quick(sub_agents_at_once_per_tree=2)) as runtime:
+        run = await runtime.start(agent, "go")
+        await asyncio.sleep(5.0)
+        await run.pause(by="ops")
+        await run.wait_at_rest()
+        await asyncio.sleep(100.0)
+        assert len(asked) == 2
+
+        await run.resume(by="ops")
+
+        assert (await run.wait_at_rest()).answer == "done"
+        assert (len(asked), ledger.peak) == (6, 2)
+
+
+async def test_sub_agents_that_wait_for_a_place_end_with_their_paused_parent() -> None:
+    agent = team(*[delegate("search")] * 6, below=[searcher(Delay(10.0, "late"))])
+    async with Store().runtime(agent, limits=quick(sub_agents_at_once_per_tree=2)) as runtime:
+        run = await runtime.start(agent, "go")
+        await asyncio.sleep(5.0)
+        await run.pause(by="ops")
+        await run.wait_at_rest()
+
+        await run.cancel(by="ops")
+
+        ended = await run.wait_ended()
+        assert ended.error is not None
+        assert ended.error["message"] == "cancelled"  # nobody is named that has not ended
+        states = sorted(each.state for each in await below(run, runtime))
+        assert states == ["CANCELLED"] * 4 + ["FINISHED"] * 2
+        assert await runtime._host.node.journal.runnable() == []
+
+
+async def test_more_sub_agents_end_at_once_than_a_mailbox_takes() -> None:
+    agent = team(*[delegate("search")] * 20, below=[searcher()])
+    with capture_logs() as logs:
+        async with Store().runtime(agent, limits=quick(mailbox_capacity=2)) as runtime:
+            rest = await (await runtime.start(agent, "go")).wait_at_rest()
+
+    assert rest.answer == "done"
+    assert asyncio.get_running_loop().time() < 1.0
+    assert logs == []
+
+
 # -- crashes
+
+
+async def test_after_a_crash_those_that_were_at_work_keep_their_places() -> None:
+    ledger = Ledger()
+
+    def agents() -> Agent:
+        return team(
+            *[delegate("search")] * 6, below=[an_agent([[calling("read")], "a"], ledger.read(9.0), name="search")]
+        )
+
+    store, limits = Store(), quick(sub_agents_at_once_per_tree=2)
+    async with store.runtime(agents(), limits=limits) as runtime:
+        await runtime.start("team", "go", run_id="r-root")
+        await asyncio.sleep(5.0)
+        left = store.journal.as_killed()
+    store.journal, ledger.peak = left, 0
+    async with store.runtime(agents(), limits=limits) as runtime:
+        assert (await (await runtime.get("r-root")).wait_at_rest()).answer == "done"
+
+    assert ledger.peak == 2
 
 
 async def test_a_tree_killed_after_any_append_comes_to_the_same_answer_with_each_effect_once() -> None:
@@ -480,6 +553,9 @@ async def test_a_raised_budget_of_a_sub_agent_is_paid_from_its_parents() -> None
 
         assert (await run.wait_at_rest()).answer == "done"
         assert await shown(run, runtime) == [("ok", "found")]
+        await child.raise_budget(replace(now.budget, max_turns=7), by="ops", event_id="raise")
+        with pytest.raises(EventConflict):
+            await child.raise_budget(replace(now.budget, max_turns=8), by="ops", event_id="raise")
         assert (await names_of(run, runtime)).count("ShareRaised") == 1
 
 
