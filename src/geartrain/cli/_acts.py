@@ -22,6 +22,7 @@ from geartrain.cli._outcome import (
     next_steps,
     reasons,
     summary,
+    tree_steps,
     waits_of,
 )
 from geartrain.cli._screen import Screen
@@ -109,7 +110,7 @@ async def start(setting: Setting, request: Request) -> int:
             context=context,
         )
 
-    return conclude(setting, place, await drive(_job(setting, place, run_id, cast), act), run_id)
+    return await conclude(setting, place, await drive(_job(setting, place, run_id, cast), act), run_id)
 
 
 def _context(request: Request, before: Found | None) -> dict[str, Any]:
@@ -159,7 +160,8 @@ async def find(setting: Setting, given: str) -> Found:
     async with open_reader(place.path) as reader:
         snapshot = await reader.snapshot(run_id)
         if snapshot.sub_agents:  # what they ask can be answered here
-            snapshot = msgspec.structs.replace(snapshot, waiting=(await reader.tree(run_id)).open_calls)
+            tree = await reader.tree(run_id)
+            snapshot = msgspec.structs.replace(snapshot, waiting=tree.open_calls, at_rest=tree.at_rest)
         return Found(place, snapshot, await reader.spec(snapshot.spec))
 
 
@@ -241,14 +243,14 @@ async def resume(setting: Setting, given: str, budget: dict[str, int | float]) -
     snapshot = found.snapshot
     if snapshot.ended:
         setting.screen.say(f"geartrain: {RunHasEnded(snapshot.id, snapshot.state)}")
-        _print(setting, found.place, snapshot)
+        await _print(setting, found.place, snapshot)
         return exit_code(snapshot)
     kinds = {hold.partition("(")[0] for hold in snapshot.holds}
     if snapshot.at_rest and not (kinds & _RESUMABLE) and not (budget and HoldKind.BUDGET in kinds):
         setting.screen.say(
             f"geartrain: run {snapshot.id} waits for {', '.join(waits_of(snapshot))}; resuming lifts none"
         )
-        _print(setting, found.place, snapshot)
+        await _print(setting, found.place, snapshot)
         return SUSPENDED
 
     async def act(handle: RunHandle) -> None:
@@ -299,7 +301,7 @@ async def do(
         await act(await runtime.get(snapshot.id))
 
     driven = await drive(_job(setting, place, snapshot.id, cast, asks=asks), on_handle)
-    return conclude(setting, place, driven, snapshot.id)
+    return await conclude(setting, place, driven, snapshot.id)
 
 
 def _job(setting: Setting, place: Place, run_id: str, cast: Cast, *, asks: bool = True) -> Job:
@@ -309,17 +311,17 @@ def _job(setting: Setting, place: Place, run_id: str, cast: Cast, *, asks: bool 
     return Job(place, run_id, cast, setting.by, screen, go_on, approver)
 
 
-def conclude(setting: Setting, place: Place, driven: Driven, run_id: str) -> int:
+async def conclude(setting: Setting, place: Place, driven: Driven, run_id: str) -> int:
     """Print how a run rests, and return the exit code."""
     screen, snapshot = setting.screen, driven.snapshot
     if driven.signal is None:
         assert snapshot is not None, "without a signal the driving ends with the run at rest"
-        _print(setting, place, snapshot)
+        await _print(setting, place, snapshot)
         return exit_code(snapshot)
     if snapshot is None:
         screen.say("geartrain: stopped before the run was started")
     elif snapshot.at_rest:
-        _print(setting, place, snapshot)
+        await _print(setting, place, snapshot)
     else:
         if screen.json:
             screen.print_json(snapshot)
@@ -329,7 +331,7 @@ def conclude(setting: Setting, place: Place, driven: Driven, run_id: str) -> int
     return 128 + driven.signal
 
 
-def _print(setting: Setting, place: Place, snapshot: RunSnapshot) -> None:
+async def _print(setting: Setting, place: Place, snapshot: RunSnapshot) -> None:
     screen = setting.screen
     if screen.json:
         screen.print_json(snapshot)
@@ -340,5 +342,13 @@ def _print(setting: Setting, place: Place, snapshot: RunSnapshot) -> None:
         screen.say(f"geartrain: {line}", "red")
     for line in advice(snapshot):
         screen.say(line, "dim")
-    for line in next_steps(snapshot, setting.way(place)):
+    for line in await steps_in(place, snapshot, setting.way(place)):
         screen.say(line, "yellow")
+
+
+async def steps_in(place: Place, snapshot: RunSnapshot, way: Way) -> list[str]:
+    """Return what a run that rests, and all that is below it, waits for, and the commands that answer it."""
+    if snapshot.ended or not snapshot.sub_agents:
+        return next_steps(snapshot, way)
+    async with open_reader(place.path) as reader:
+        return tree_steps(await reader.tree(snapshot.id), way)

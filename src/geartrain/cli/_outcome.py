@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Final
 
 from geartrain.cli._text import counted, one_line, safe
 from geartrain.machine import HoldKind, ReasonCode, RunState, what_to_do
-from geartrain.runtime import OpenCall, RunSnapshot
+from geartrain.runtime import OpenCall, RunSnapshot, RunTree
 
 FAILED: Final = 1
 USAGE: Final = 2
 SUSPENDED: Final = 3
+_RUNS_TOLD: Final = 10
 EXIT_CODES: Final = {
     RunState.FINISHED: 0,
     RunState.FAILED: FAILED,
@@ -43,6 +45,11 @@ class Way:
 
     options: tuple[str, ...] = ()
     before: str = ""
+
+    @property
+    def to_look(self) -> Way:
+        """The same for a command that only looks, and needs no agents."""
+        return replace(self, options=self.options[:2] if "--store" in self.options[:1] else ())
 
 
 def command_line(command: str, run_id: str, way: Way, *more: str) -> str:
@@ -89,7 +96,27 @@ def advice(snapshot: RunSnapshot) -> list[str]:
 
 def next_steps(snapshot: RunSnapshot, way: Way) -> list[str]:
     """Return what a run that rests waits for, and the commands that answer it."""
-    if snapshot.ended or not (snapshot.at_rest or snapshot.state == RunState.SUSPENDED):
+    return _own_steps(snapshot, way) if snapshot.at_rest or snapshot.state == RunState.SUSPENDED else []
+
+
+def tree_steps(tree: RunTree, way: Way) -> list[str]:
+    """Return what the runs of a tree wait for, those of the first ones, and the commands that answer it."""
+    waiting = [steps for run, above in _with_parents(tree) if (steps := _own_steps(run, way, above))]
+    lines = [line for steps in waiting[:_RUNS_TOLD] for line in steps]
+    if len(waiting) > _RUNS_TOLD:
+        more = command_line("list", "--waiting", way.to_look, "--root", tree.id)
+        lines.append(f"… {len(waiting) - _RUNS_TOLD:,} more wait for somebody: {more}")
+    return lines
+
+
+def _with_parents(tree: RunTree, above: RunTree | None = None) -> Iterator[tuple[RunTree, RunTree | None]]:
+    yield tree, above
+    for child in tree.children:
+        yield from _with_parents(child, tree)
+
+
+def _own_steps(snapshot: RunSnapshot | RunTree, way: Way, above: RunTree | None = None) -> list[str]:
+    if snapshot.ended:
         return []
     lines = [line for call in snapshot.waiting for line in call_steps(call, way, len(snapshot.waiting) > 1)]
     if snapshot.awaits_reply:
@@ -99,7 +126,7 @@ def next_steps(snapshot: RunSnapshot, way: Way) -> list[str]:
             f"  or with calls: {line} --call 'TOOL JSON'",
         ]
     kinds = {hold.partition("(")[0] for hold in snapshot.holds}
-    if HoldKind.PAUSED in kinds:
+    if HoldKind.PAUSED in kinds and (above is None or HoldKind.PAUSED not in above.holds):  # or it goes on with that
         lines.append(f"paused: {command_line('resume', snapshot.id, way)}")
     if HoldKind.STUCK in kinds:
         lines.append(f"stuck: {command_line('resume', snapshot.id, way)}")
@@ -119,7 +146,8 @@ def next_steps(snapshot: RunSnapshot, way: Way) -> list[str]:
 def waits_of(snapshot: RunSnapshot) -> list[str]:
     """Return what a run waits for: its holds, and what somebody outside is to bring."""
     answers = [f"answer({call.call_id})" for call in snapshot.waiting if call.waits_for == "answer"]
-    return [*snapshot.holds, *(["reply"] if snapshot.awaits_reply else []), *answers]
+    below = [counted(len(snapshot.sub_agents), "sub-agent")] if snapshot.sub_agents else []
+    return [*snapshot.holds, *(["reply"] if snapshot.awaits_reply else []), *answers, *below]
 
 
 def call_steps(call: OpenCall, way: Way, several: bool) -> list[str]:

@@ -6,12 +6,25 @@ import dataclasses
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from geartrain.cli._acts import Setting
 from geartrain.cli._agents import RESEARCHER, cast_of
 from geartrain.cli._differences import differences
 from geartrain.cli._errors import AppUnusable
 from geartrain.cli._given import Given, opened
-from geartrain.cli._outcome import EXIT_CODES, FAILED, Way, advice, command_line, next_steps, reasons, summary, waits_of
+from geartrain.cli._outcome import (
+    EXIT_CODES,
+    FAILED,
+    Way,
+    advice,
+    command_line,
+    next_steps,
+    reasons,
+    summary,
+    tree_steps,
+    waits_of,
+)
 from geartrain.cli._screen import Screen
 from geartrain.cli._stores import find_run, store_to_read
 from geartrain.cli._text import one_line, safe
@@ -177,7 +190,12 @@ async def _print_next(setting: Setting, one: Given, snapshot: RunSnapshot) -> No
     way = setting.way(place)
     if agent is None and setting.app is None:
         way = with_app(way)
-    steps = [*next_steps(snapshot, way), *left_behind(snapshot, store_owner(place.path), way)]
+    owner = store_owner(place.path)
+    if snapshot.sub_agents and not snapshot.ended:
+        tree = await one.reader.tree(snapshot.id)
+        steps = [*tree_steps(tree, way), *left_behind(replace(snapshot, at_rest=tree.at_rest), owner, way)]
+    else:
+        steps = [*next_steps(snapshot, way), *left_behind(snapshot, owner, way)]
     for line in steps:
         screen.answer(f"{'next':<11}{line}")
     if steps and agent is None:
@@ -199,6 +217,8 @@ def _agent_now(setting: Setting, recorded: AgentSpec | None, name: str) -> Agent
 
 def left_behind(run: RunSnapshot | RunSummary, owner: StoreOwner | None, way: Way) -> list[str]:
     """Return what is to say of a run in the middle: who moves it, or how to go on as nobody does."""
+    if isinstance(run, RunSummary) and run.delegates:  # only its tree can tell
+        return [] if owner is not None else [f"see {command_line('show', run.id, way.to_look, '--tree')}"]
     if run.at_rest or run.state in EXIT_CODES or run.set_apart:
         return []
     if owner is not None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from geartrain.cli._acts import Setting
-from geartrain.cli._outcome import Way, call_steps, command_line, exit_code, summary
+from geartrain.cli._outcome import Way, command_line, exit_code, summary, tree_steps
 from geartrain.cli._stores import find_run
 from geartrain.cli._text import counted, one_line
 from geartrain.limits import Unlimited
@@ -33,7 +33,7 @@ async def show_tree(setting: Setting, given: str) -> int:
         return 0
     for line in lines(tree):
         setting.screen.answer(line)
-    for line in _steps(tree, setting.way(place)):
+    for line in _steps(tree, setting.way(place), driven=store_owner(place.path) is not None):
         setting.screen.tell(line, "yellow")
     return 0
 
@@ -49,8 +49,7 @@ async def watch_tree(setting: Setting, given: str) -> int:
             if tree.ended:
                 break
             if store_owner(place.path) is None:
-                steps = _steps(tree, way)
-                view.tell(steps or [f"nobody moves it: {command_line('resume', tree.id, way)}"])
+                view.tell(_steps(tree, way, driven=False))
             await asyncio.sleep(POLL_SECONDS)
         end = await reader.snapshot(run_id)
     setting.screen.tell(summary(end), "bold")
@@ -112,9 +111,10 @@ def counts(tree: RunTree) -> str:
     return f"{counted(len(runs), 'run')}: {told}{more}; {tokens:,} tokens"
 
 
-def _steps(tree: RunTree, way: Way) -> list[str]:
-    """Return the commands that answer what the runs of *tree* ask."""
-    return [line for call in tree.open_calls for line in call_steps(call, way, several=True)]
+def _steps(tree: RunTree, way: Way, *, driven: bool) -> list[str]:
+    """Return the commands that answer what the runs of *tree* ask, and the one that goes on if nobody moves them."""
+    left = not (tree.at_rest or driven)
+    return [*tree_steps(tree, way), *([f"nobody moves it: {command_line('resume', tree.id, way)}"] if left else [])]
 
 
 class _View:

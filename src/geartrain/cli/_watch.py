@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
-from geartrain.cli._acts import Setting
-from geartrain.cli._outcome import advice, exit_code, next_steps, reasons, summary
+from geartrain.cli._acts import Setting, steps_in
+from geartrain.cli._outcome import advice, exit_code, reasons, summary
 from geartrain.cli._show import Timeline, left_behind
 from geartrain.cli._stores import Place, find_run
 from geartrain.persistence.sqlite import store_owner
@@ -48,17 +48,17 @@ async def _to_its_end(setting: Setting, tail: RunTail, place: Place) -> RunSnaps
         if records:
             continue
         if snapshot is not None:
-            lines = tuple(_waits(setting, place, snapshot))
+            lines = tuple(await _waits(setting, place, snapshot))
             for line in lines if lines != told else ():
                 screen.say(line, "yellow")
             told = lines
         await asyncio.sleep(POLL_SECONDS)
 
 
-def _waits(setting: Setting, place: Place, snapshot: RunSnapshot) -> list[str]:
+async def _waits(setting: Setting, place: Place, snapshot: RunSnapshot) -> list[str]:
     """Return what the run waits for, or that nobody moves it."""
     way = setting.way(place)
-    steps = next_steps(snapshot, way)
+    steps = await steps_in(place, snapshot, way)
     if steps or snapshot.at_rest or store_owner(place.path) is not None:
         return steps
     return left_behind(snapshot, None, way)

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from geartrain.cli._outcome import Way, advice, command_line, exit_code, next_steps, reasons, summary
+from geartrain.cli._outcome import Way, advice, command_line, exit_code, next_steps, reasons, summary, tree_steps
 from geartrain.machine import REASONS, RunState, Usage
-from geartrain.runtime import OpenCall, RunSnapshot
+from geartrain.runtime import OpenCall, RunSnapshot, RunTree
 
 
 def snapshot(**fields: Any) -> RunSnapshot:
@@ -114,6 +114,33 @@ def test_one_of_several_calls_is_named_in_its_command() -> None:
     lines = next_steps(snapshot(waiting=two, holds=("approval(t1.c1)", "approval(t1.c2)")), Way())
 
     assert lines[2] == "t1.c2 note waits for approval: geartrain approve r-1 t1.c2"
+
+
+def test_of_a_tree_all_that_its_runs_wait_for_is_told_but_a_pause_from_above_only_there() -> None:
+    over = {"code": "timeout", "kind": "budget", "message": "m"}
+    children = (
+        RunTree(id="r-2", agent="a", state="SUSPENDED", holds=("paused", "budget"), out_of_budget=over),
+        RunTree(id="r-3", agent="a", state="MODEL_THINKING", awaits_reply=True, turn_count=2),
+        RunTree(id="r-4", agent="a", state="FAILED", holds=("paused",), ended=True),
+    )
+    tree = RunTree(id="r-1", agent="a", state="SUSPENDED", holds=("paused", "sub_agents"), children=children)
+
+    assert tree_steps(tree, Way()) == [
+        "paused: geartrain resume r-1",
+        "out of budget: geartrain resume r-2 --max-seconds S",
+        "waits for turn 3: geartrain reply r-3 TEXT",
+        "  or with calls: geartrain reply r-3 --call 'TOOL JSON'",
+    ]
+
+
+def test_of_many_that_wait_the_first_are_told_and_how_to_list_the_others() -> None:
+    children = tuple(RunTree(id=f"r-{n}", agent="a", state="SUSPENDED", holds=("stuck",)) for n in range(2, 1_002))
+    tree = RunTree(id="r-1", agent="a", state="EXECUTE_TOOL", children=children)
+
+    lines = tree_steps(tree, Way(("--store", "x.db", "--app", "a:b")))
+
+    assert len(lines) == 11
+    assert lines[10] == "… 990 more wait for somebody: geartrain list --waiting --root r-1 --store x.db"
 
 
 def test_why_a_run_failed_names_code_kind_and_message() -> None:

@@ -69,6 +69,13 @@ def test_never_begun_interrupted_and_cancelled_in_flight_are_told_apart(fields: 
     assert note(row(**fields)).startswith(shown)
 
 
+def test_whether_a_run_that_delegates_gets_on_is_left_to_its_tree() -> None:
+    way, delegating = Way(("--store", "x.db", "--app", "a:b")), row(delegates=True, seq=5, holds=("sub_agents",))
+
+    assert note(delegating, None, way) == "sub_agents, see geartrain show r-1 --tree --store x.db"
+    assert note(delegating, StoreOwner(42), way) == "sub_agents"
+
+
 def test_the_event_that_was_set_aside_and_where_it_failed_are_shown() -> None:
     payload = {"reason": "bug", "aside_body": '{"text":"poison\x1b"}', "traceback": '  File "x.py"\nKeyError'}
     record = TraceRecord(run_id="r-1", event="run_quarantined", ts=0.0, payload=payload)

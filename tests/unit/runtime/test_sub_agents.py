@@ -97,7 +97,7 @@ async def test_a_run_that_only_waits_for_sub_agents_is_out_of_memory_and_uses_no
 
         assert run.id not in runtime._host.node.actors
         summary = next(each for each in await runtime.list() if each.id == run.id)
-        assert (summary.holds, summary.at_rest) == (("sub_agents",), False)
+        assert (summary.holds, summary.delegates, summary.at_rest) == (("sub_agents",), True, False)
         rest = await run.wait_at_rest()
         assert rest.state == "FINISHED"
         assert rest.active_seconds == pytest.approx(0.0)
@@ -200,6 +200,29 @@ async def test_a_sub_agent_may_start_by_default_and_its_own_writes_are_asked_abo
         await run.approve(call.id, by="ops")
         assert (await run.wait_at_rest()).answer == "done"
         assert list(ledger.done.values()) == [1]
+
+
+async def test_a_tree_rests_when_all_that_is_at_work_in_it_waits_for_somebody() -> None:
+    asks = an_agent([[calling("write")], "written"], Ledger().write(), name="asks")
+    agent = team(
+        delegate("asks"), delegate("slow"), delegate("slow"), below=[asks, searcher(Delay(9, "x"), name="slow")]
+    )
+    limits = quick(sub_agents_at_once_per_tree=1)
+    async with Store().runtime(agent, policy=default_policy, limits=limits) as runtime:
+        run = await runtime.start(agent, "go")
+
+        await asyncio.sleep(5)
+        one_works = await run.tree()
+        await asyncio.sleep(60)
+        all_wait = await run.tree()
+
+    assert [(each.state, each.at_rest) for each in one_works.walk()] == [
+        ("EXECUTE_TOOL", False),
+        ("SUSPENDED", True),
+        ("MODEL_THINKING", False),
+        ("QUEUED", False),
+    ]
+    assert [each.at_rest for each in all_wait.walk()] == [True, True, True, True]
 
 
 async def test_a_sub_agent_that_suspends_again_and_again_is_answered_at_the_root() -> None:

@@ -234,7 +234,10 @@ def _waits_for(run: Run, call: Call) -> str:
 
 
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a listing. `holds` also names what somebody outside is to bring: `reply`, `answer(CALL)`."""
+    """One line of a listing. `holds` also names what somebody outside is to bring: `reply`, `answer(CALL)`.
+
+    A run that `delegates` does nothing itself and waits for its sub-agents: whether they get on, its `RunTree` says.
+    """
 
     id: str
     state: str
@@ -254,6 +257,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
     set_apart: str = ""
     at_rest: bool = False
+    delegates: bool = False
     ending: str = ""
     depth: int = 0
 
@@ -280,6 +284,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
             labels=head.labels,
             set_apart=row.mark.reason if row.mark is not None else "",
             at_rest=not head.live and SUB_AGENTS not in head.holds,
+            delegates=not head.live and SUB_AGENTS in head.holds,
             ending=counters.get("ending", ""),
             depth=counters.get(DEPTH, 0),
         )

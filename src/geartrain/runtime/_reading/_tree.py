@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -22,7 +22,8 @@ class RunTree(msgspec.Struct, frozen=True, kw_only=True):
 
     `state` is QUEUED for a run that has been started and waits for its place. `call_id` is its parent's call, `depth`
     counts from the root of the whole tree. `waiting` are its own calls that wait for somebody, `queued` its
-    sub-agents' calls that have yet to start. `budget` and `waiting` are of runs that have not ended.
+    sub-agents' calls that have yet to start. `budget`, `waiting`, `awaits_reply` and `out_of_budget` are of runs that
+    have not ended. A tree is `at_rest` if its run and all below it have ended or wait for nothing but somebody.
     """
 
     id: str
@@ -32,7 +33,10 @@ class RunTree(msgspec.Struct, frozen=True, kw_only=True):
     depth: int = 0
     holds: tuple[str, ...] = ()
     waiting: tuple[OpenCall, ...] = ()
+    awaits_reply: bool = False
+    out_of_budget: dict[str, str] | None = None
     queued: int = 0
+    at_rest: bool = False
     turn_count: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
@@ -124,6 +128,7 @@ def _node(
             )
             children.append(child)
     children.sort(key=lambda child: _in_call_order(child.call_id))
+    ended = summary.state in ENDED
     return RunTree(
         id=run_id,
         agent=summary.agent,
@@ -132,7 +137,10 @@ def _node(
         depth=summary.depth,
         holds=now.holds if now is not None else summary.holds,
         waiting=now.waiting if now is not None else (),
+        awaits_reply=now is not None and now.awaits_reply,
+        out_of_budget=now.out_of_budget if now is not None else None,
         queued=now.queued if now is not None else 0,
+        at_rest=ended or bool(summary.set_apart) or ((summary.delegates or summary.at_rest) and _rest(now, children)),
         turn_count=summary.turn_count,
         input_tokens=summary.input_tokens,
         output_tokens=summary.output_tokens,
@@ -140,12 +148,18 @@ def _node(
         tool_failures=summary.tool_failures,
         error=summary.error,
         set_apart=summary.set_apart,
-        ended=summary.state in ENDED,
+        ended=ended,
         created_at=summary.created_at,
         updated_at=summary.updated_at,
         budget=now.budget if now is not None else None,
         children=tuple(children),
     )
+
+
+def _rest(run: RunSnapshot | None, children: Sequence[RunTree]) -> bool:
+    """Whether those that are at work for a run rest; one that has ended is to be told of first."""
+    at_work = {call.run_id for call in run.sub_agents} if run is not None else set()
+    return all(child.at_rest and not child.ended for child in children if child.id in at_work)
 
 
 def _in_call_order(call_id: str) -> tuple[int, int]:
