@@ -130,6 +130,20 @@ def _sub_agent_started(payload: Payload) -> str:
     return one_line(f"{payload['call_id']} {payload['agent']} starts as run {payload['run_id']}", _WIDE)
 
 
+def _published(payload: Payload) -> str:
+    told = f": {payload['payload']}" if payload.get("payload") else ""
+    return one_line(f"published by run {payload['run_id']}: {payload['name']!r}{told}", _WIDE)
+
+
+def _awaited(payload: Payload) -> str:
+    after = f" after number {payload['after']}" if payload.get("after") else ""
+    return one_line(f"run {payload['run_id']} waits for {payload['name']!r}{after}", _WIDE)
+
+
+def _heard(payload: Payload) -> str:
+    return one_line(f"{payload['call_id']} is told of {payload['name']!r}, number {payload['number']}", _WIDE)
+
+
 def _tool_started(payload: Payload) -> str:
     again = f", attempt {payload['attempt']}" if payload["attempt"] > 1 else ""
     return one_line(f"write begins: {payload['call_id']} {payload['tool']}{again}", _WIDE)
@@ -250,6 +264,9 @@ _LINES: Final[Mapping[str, Callable[[Payload], str]]] = MappingProxyType(
         "approval_requested": _approval_wanted,
         "approval_decided": _approval_decided,
         "sub_agent_started": _sub_agent_started,
+        "event_published": _published,
+        "event_awaited": _awaited,
+        "event_heard": _heard,
         "tool_call_started": _tool_started,
         "tool_call_finished": _tool_finished,
         "write_in_doubt": _in_doubt,

@@ -55,7 +55,7 @@ from geartrain.machine._events import (
 from geartrain.machine._fold import Difference, fold, join_path, split_path
 from geartrain.machine._guards import guard_arguments, guard_text
 from geartrain.machine._named_events import answers, awaited_by, published_by
-from geartrain.machine._opening import HANDOFF_PREFIX
+from geartrain.machine._opening import HANDOFF_PREFIX, WAIT_SECONDS
 from geartrain.machine._outside import (
     EXTERNAL,
     awaits_answer,
@@ -164,6 +164,7 @@ __all__ = [
     "RUN_VERSION",
     "SHORTENED",
     "STOPPING",
+    "WAIT_SECONDS",
     "Acted",
     "ActorRestarted",
     "AgentSpec",

@@ -255,6 +255,11 @@ class EventHeard(EventBase, frozen=True, kw_only=True):
     payload: str = ""
     refused: str = ""
 
+    @property
+    def text(self) -> str:
+        """The result of the call."""
+        return self.refused or (self.payload if self.number else f"published {self.name!r}")
+
 
 class ContextCompacted(EventBase, frozen=True, kw_only=True):
     """A model summarised the oldest `replaced` messages of the window's history."""

@@ -4,7 +4,8 @@
     a call of `wait_for` begins  → `EventAwaited` to the root   → `EventHeard` to the call, now or later
 
 Rule 1: what is published stays: who waits for it later hears it too.
-Rule 2: each run hears the events of one name one after the other, and each of them once.
+Rule 2: each run hears the events of one name one after the other, and each of them once: of two calls that wait at the
+same time, one hears it and the other asks for the next.
 Rule 3: both calls are answered from elsewhere, like those of an external tool: they rest, outlive their process and
 end by their time-out.
 Rule 4: the root keeps so many events and waits, and refuses what is more.
@@ -54,14 +55,15 @@ def published_by(run: Run, call: Call) -> EventPublished:
 def awaited_by(run: Run, call: Call) -> EventAwaited:
     """Return what a call of `wait_for` brings to the root."""
     asked = msgspec.json.decode(call.arguments, type=_Awaited)  # its tool has checked them
+    after = run.heard.get(asked.name, 0)
     return EventAwaited(
-        id=f"{run.id}/{call.id}.awaited",
+        id=f"{run.id}/{call.id}.awaited.{after}",
         time=run.updated_at,
         source="event",
         run_id=run.id,
         call_id=call.id,
         name=asked.name,
-        after=run.heard.get(asked.name, 0),
+        after=after,
     )
 
 
@@ -117,7 +119,7 @@ def answers(before: Run, event: EventPublished | EventAwaited, after: Run) -> tu
 
 def _heard(call_id: str, root: Run, found: PublishedEvent) -> EventHeard:
     return EventHeard(
-        id=f"{call_id}.heard",
+        id=f"{call_id}.heard.{found.number}",
         time=root.updated_at,
         source="event",
         call_id=call_id,
@@ -143,13 +145,10 @@ def on_heard(draft: Draft, event: EventHeard) -> None:
     call = draft.need_call(event.call_id, RUNNING)
     if not call.event:
         raise Refused(f"call {call.id!r} waits for no event")
-    if event.refused:
-        result = CallResult(status=ResultStatus.REFUSED, text=event.refused, size=len(event.refused))
-    elif event.number:
+    if 0 < event.number <= draft.run.heard.get(event.name, 0):
+        return  # another call has heard it meanwhile: this one asks for the next
+    if event.number:
         draft.set(heard={**draft.run.heard, event.name: event.number})
-        result = CallResult(status=ResultStatus.OK, text=event.payload, size=len(event.payload))
-    else:
-        text = f"published {event.name!r}"
-        result = CallResult(status=ResultStatus.OK, text=text, size=len(text))
-    draft.finish_call(call, result)
+    status = ResultStatus.REFUSED if event.refused else ResultStatus.OK
+    draft.finish_call(call, CallResult(status=status, text=event.text, size=len(event.text)))
     moved(draft)

@@ -15,6 +15,8 @@ from geartrain.machine._states import ALLOWED, DONE, PROPOSED, ResultStatus
 from geartrain.machine._values import CallResult, RequestedCall, ToolCall
 
 HANDOFF_PREFIX: Final = "hand_off_to_"
+# How long a call waits for an event that does not say so itself.
+WAIT_SECONDS: Final = 300.0
 
 
 def too_many(draft: Draft) -> str:
@@ -68,7 +70,7 @@ def opened(draft: Draft, call: Call, request: RequestedCall) -> Call:
 
 
 class _Wait(msgspec.Struct, frozen=True):
-    timeout_seconds: float
+    timeout_seconds: float = WAIT_SECONDS
 
 
 def _seconds(tool: ToolSpec, arguments: str) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -19,6 +19,7 @@ from geartrain.machine._events import (
     CallAnswered,
     CallSettled,
     Event,
+    EventHeard,
     HandedOff,
     InputReceived,
     SubAgentEnded,
@@ -29,7 +30,12 @@ from geartrain.machine._states import ResultStatus, RunState
 from geartrain.machine._step import Refusal, Specs, step
 from geartrain.machine._values import Artifact, ToolCall
 
-_TEXTS = (ToolFinished, CallAnswered, CallSettled, SubAgentEnded)
+_TEXTS = (ToolFinished, CallAnswered, CallSettled, SubAgentEnded, EventHeard)
+
+
+# About what a book takes that is empty, and a step beside its texts: its call in the run as well.
+_BOOK_BYTES: Final = 4_000
+_STEP_BYTES: Final = 1_500
 
 
 class StepProgress(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -83,10 +89,13 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     width: int
 
     def __getitem__(self, name: str) -> StepProgress:
-        return self.steps[name]
+        step = self.steps.get(name)
+        if step is None:
+            raise KeyError(f"no step {name!r} is to be seen from here; use get() for one that may be skipped")
+        return step
 
     def get(self, name: str) -> StepProgress | None:
-        """Return a step that has begun, or None."""
+        """Return a step that has begun, or None: it was skipped, or is yet to come."""
         return self.steps.get(name)
 
     @property
@@ -98,16 +107,20 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class ProgressBook:
     """The progress of one run, kept up event by event. It grows with the run: its owner bounds how many there are."""
 
-    __slots__ = ("_names", "_said", "_steps", "_width", "run", "size")
+    __slots__ = ("_names", "_said", "_size", "_steps", "_width", "run")
 
     def __init__(self, run_id: str) -> None:
         self.run = Run(id=run_id)
-        # About how many bytes it takes.
-        self.size = 0
+        self._size = 0
         self._steps: dict[str, StepProgress] = {}
         self._names: dict[str, str] = {}
         self._said: tuple[str, ...] = ()
         self._width = 0
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes, its run included."""
+        return _BOOK_BYTES + self._size + self.run.messages_size
 
     def take(self, event: Event, specs: Specs) -> Refusal | None:
         """Take the next event of the run; return why it cannot follow, if it cannot."""
@@ -122,7 +135,7 @@ class ProgressBook:
                 self._steps, self._names = {}, {}
             case InputReceived() if after.queued_input != before.queued_input:
                 self._said = (*self._said, event.text)
-                self.size += len(event.text)
+                self._size += len(event.text)
         for call in _changed(before.calls, after.calls):
             if call.role != "tool":
                 break  # texts that are judged
@@ -150,7 +163,7 @@ class ProgressBook:
             name = call.id
         self._names[call.id] = name
         self._steps[name] = StepProgress(name=name, run=call.tool, arguments=call.arguments, call_id=call.id)
-        self.size += len(call.arguments) + 200
+        self._size += 2 * len(call.arguments) + _STEP_BYTES
 
     def _close(self, call_id: str, status: ResultStatus, text: str, event: Event) -> None:
         name = self._names[call_id]
@@ -162,13 +175,13 @@ class ProgressBook:
             about["artifact"] = getattr(event, "artifact", None)
             about["child"] = getattr(event, "run_id", "")
         self._steps[name] = replace(self._steps[name], status=status, **about)
-        self.size += len(about["text"])
+        self._size += len(about["text"])
 
     def fill(self, name: str, text: str) -> None:
         """Put the whole text of a step in the place of a shortened one."""
         known = self._steps[name]
         self._steps[name] = replace(known, text=text, artifact=None)
-        self.size += len(text) - len(known.text)
+        self._size += len(text) - len(known.text)
 
     @property
     def progress(self) -> Progress:

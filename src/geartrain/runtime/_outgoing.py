@@ -32,6 +32,7 @@ from geartrain.machine import (
     CancelRequested,
     Event,
     EventAwaited,
+    EventHeard,
     EventPublished,
     HoldKind,
     ParentRef,
@@ -205,10 +206,13 @@ def raises(moving: Moving) -> Iterator[Sent]:
 def named_events(moving: Moving) -> Iterator[Sent]:
     """Yield what a call publishes or waits for, to the root; and what the root answers."""
     before, after, event = moving.before, moving.after, moving.event
+    root = after.root or after.id
     for call in _begun(before, after):
         if call.event:
             brought = published_by(after, call) if call.event == "publish" else awaited_by(after, call)
-            yield Sent(after.root or after.id, brought)
+            yield Sent(root, brought)
+    if isinstance(event, EventHeard) and (waiting := after.call(event.call_id)) is not None and waiting.result is None:
+        yield Sent(root, awaited_by(after, waiting))
     if isinstance(event, EventPublished | EventAwaited):
         yield from (Sent(run_id, heard) for run_id, heard in answers(before, event, after))
 

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
+from geartrain.machine import WAIT_SECONDS
 from geartrain.tools._tool import Tool, tool
 
 # As much as a call's arguments may hold beside its name.
@@ -28,7 +29,7 @@ def _publish(name: Name, payload: Annotated[str, Meta(max_length=PAYLOAD_CHARACT
 
 
 @tool(name="wait_for", read_only=True, external=True, timeout_seconds=WAIT_SECONDS_MAX)
-def _wait_for(name: Name, timeout_seconds: Annotated[float, Meta(gt=0, le=WAIT_SECONDS_MAX)] = 300.0) -> str:
+def _wait_for(name: Name, timeout_seconds: Annotated[float, Meta(gt=0, le=WAIT_SECONDS_MAX)] = WAIT_SECONDS) -> str:
     """Wait until somebody who works on the same task publishes something under a name, and return it.
 
     Args:
@@ -47,5 +48,6 @@ The run that all of them began with keeps it (`EVENTS_MAX` of them), so that a r
 wait_for: Final[Tool] = dataclasses.replace(_wait_for, kind="wait_for")
 """Waits for the next event of a name that this run has not heard yet; its payload is the result.
 
-The run rests meanwhile, and the wait outlives its process. When its time is over the result is `timed_out`.
+The run rests meanwhile, and the wait outlives its process. When its time is over (after `WAIT_SECONDS`, unless the call
+says otherwise) the result is `timed_out`. Of two calls of a run that wait for one name each hears another event.
 """

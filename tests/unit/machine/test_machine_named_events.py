@@ -8,6 +8,7 @@ import pytest
 from machine_bench import Bench
 
 from geartrain.machine import (
+    WAIT_SECONDS,
     CancelRequested,
     EventAwaited,
     EventHeard,
@@ -110,6 +111,23 @@ def test_no_wait_is_longer_than_its_tool_allows(seconds: str) -> None:
     assert waiting(f'{{"name":"a","timeout_seconds":{seconds}}}').call("t1.c1").timeout_seconds == 600
 
 
+def test_a_wait_that_does_not_say_how_long_lasts_as_long_as_its_tool_says() -> None:
+    assert waiting('{"name":"a"}').call("t1.c1").timeout_seconds == WAIT_SECONDS == 300
+
+
+def test_of_two_calls_that_wait_for_one_name_each_hears_another_event() -> None:
+    wait = 'wait_for:{"name":"a"}'
+    bench = Bench(tools=TOOLS).starts().replies("", wait, wait).verdicts("allow", "allow")
+
+    bench.does(EventHeard, call_id="t1.c1", name="a", number=1, payload="x")
+    bench.does(EventHeard, call_id="t1.c2", name="a", number=1, payload="x")
+
+    assert bench.status == ["done", "running"]
+    assert awaited_by(bench.run, bench.call("t1.c2")).after == 1
+    bench.does(EventHeard, call_id="t1.c2", name="a", number=2, payload="y")
+    assert [message.text for message in bench.run.messages[-2:]] == ["x", "y"]
+
+
 def test_what_is_heard_is_the_result_and_the_next_wait_asks_for_what_comes_after() -> None:
     bench = waiting()
     assert awaited_by(bench.run, bench.call("t1.c1")).after == 0
@@ -119,7 +137,7 @@ def test_what_is_heard_is_the_result_and_the_next_wait_asks_for_what_comes_after
     assert bench.run.messages[-1].text == "x"
     bench.replies("", 'wait_for:{"name":"a"}').verdicts("allow")
     brought = awaited_by(bench.run, bench.call("t2.c1"))
-    assert (brought.id, brought.after) == ("r-1/t2.c1.awaited", 7)
+    assert (brought.id, brought.after) == ("r-1/t2.c1.awaited.7", 7)
 
 
 def test_a_call_that_publishes_is_told_that_it_has() -> None:

@@ -13,7 +13,7 @@ from geartrain.machine import EventAwaited, EventHeard, EventPublished
 from geartrain.models._scripted import Delay
 from geartrain.orchestrator import FanOut, Graph, Pipeline, Step
 from geartrain.runtime import Agent, Deny, default_policy
-from geartrain.tools import publish, wait_for
+from geartrain.tools import publish, tool, wait_for
 
 
 def tells(name: str, payload: str = "", *, after: float = 0.0, agent: str = "teller") -> Agent:
@@ -31,6 +31,17 @@ def hears(*names: str, agent: str = "hearer", seconds: float = 300.0, after: flo
 
 def team(*agents: Agent, **options: Any) -> Agent:
     return Agent("team", plan=Graph([Step(agent.name, agent) for agent in agents], **options))
+
+
+@tool(read_only=True)
+async def echo(text: str) -> str:
+    """Say it again."""
+    return text
+
+
+FANNED = Agent(
+    "fanned", plan=FanOut(publish, [{"name": "n", "payload": "1"}, {"name": "n", "payload": "2"}], at_once=1)
+)
 
 
 def now() -> float:
@@ -76,6 +87,54 @@ async def test_a_run_hears_the_events_of_a_name_one_after_the_other_and_each_onc
     async with memory.runtime(team(teller, hears("n", "n", "n", seconds=50), answer="{hearer}")) as runtime:
         end = await (await runtime.start("team", "x")).wait_ended()
     assert end.answer == "1 2 [timed_out] no answer within 50 s"
+
+
+@pytest.mark.parametrize("together", [True, False])
+async def test_two_waits_of_one_run_hear_one_event_each_at_the_same_time_or_not(store: Store, together: bool) -> None:
+    steps = [
+        Step("first", wait_for, input="n"),
+        Step("second", wait_for, after=[] if together else ["first"], input="n"),
+        Step("tell", FANNED),
+    ]
+    async with store.runtime(Agent("team", plan=Graph(steps, answer="{first}{second}"))) as runtime:
+        end = await (await runtime.start("team", "x")).wait_ended()
+    assert sorted(end.answer or "") == ["1", "2"]
+
+
+async def test_a_wait_lasts_five_minutes_unless_it_says_otherwise(memory: Store) -> None:
+    plan = Graph([Step("wait", wait_for, input="never", needed=False)])
+    async with memory.runtime(Agent("team", plan=plan)) as runtime:
+        began = now()
+        end = await (await runtime.start("team", "x")).wait_ended()
+    assert (end.answer, round(now() - began)) == ("[timed_out] no answer within 300 s", 300)
+
+
+async def test_a_large_payload_comes_whole_to_the_step_after_the_wait(memory: Store) -> None:
+    payload = "word " * 3_000
+    tell = Step("tell", publish, input={"name": "n", "payload": payload})
+    for after in ([], ["tell"]):
+        graph = Graph([tell, Step("wait", wait_for, after=after, input="n"), Step("end", echo, ["wait"])])
+        async with memory.runtime(Agent("team", plan=graph, tools=[echo])) as runtime:
+            run = await runtime.start("team", "x")
+            await run.wait_ended()
+            progress = await runtime._host.node.effects.plans.progress(run.id, (await run.snapshot()).seq)
+            assert progress["end"].text == payload
+
+
+async def test_what_was_published_and_heard_is_traced(memory: Store) -> None:
+    steps = [Step("tell", publish, input={"name": "n", "payload": "p" * 5_000}), Step("wait", wait_for, input="n")]
+    async with memory.runtime(Agent("team", plan=Graph(steps))) as runtime:
+        run = await runtime.start("team", "x")
+        await run.wait_ended()
+        told = [record async for record in runtime.timeline(run.id)]
+
+    names = ["event_published", "event_awaited", "event_heard", "tool_call_finished"]
+    found = {name: [record.payload for record in told if record.event == name] for name in names}
+    assert [len(payloads) for payloads in found.values()] == [1, 1, 1, 2]
+    assert len(found["event_published"][0]["payload"]) < 2_100
+    assert found["event_heard"] == [{"call_id": "t1.c2", "name": "n", "number": 1}]
+    results = [(each["call_id"], each["tool"], each["status"], each["size"]) for each in found["tool_call_finished"]]
+    assert results == [("t1.c1", "publish", "ok", 13), ("t1.c2", "wait_for", "ok", 5_000)]
 
 
 async def test_a_wait_that_nobody_ends_is_timed_out_as_its_result(store: Store) -> None:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from geartrain.machine import (
     ENDED,
     EVENT_VERSIONS,
@@ -14,17 +16,20 @@ from geartrain.machine import (
     ApprovalExpired,
     Call,
     CallAnswered,
+    CallResult,
     CallSettled,
     CallStatus,
     CompactionFailed,
     ContextPrepared,
     Event,
+    EventHeard,
     GuardVerdict,
     HandedOff,
     InputReceived,
     ModelFailed,
     ModelReplied,
     PermissionsEvaluated,
+    ResultStatus,
     Run,
     RunState,
     SubAgentEnded,
@@ -148,7 +153,7 @@ OWN_NAMES: Final = frozenset(map(_snake, EVENT_VERSIONS)) | {
 def _plain(event: Event) -> tuple[str, Payload]:
     """Return an event without a record of its own under its own name: `PauseRequested` is `pause_requested`."""
     payload = {
-        name: value
+        name: short(value) if isinstance(value, str) else value
         for name in event.__struct_fields__
         if name not in ("id", "time", "source")
         and isinstance(value := getattr(event, name), (str, int, float))
@@ -424,6 +429,16 @@ def _sub_agent_ended(event: SubAgentEnded, before: Run, _after: Run) -> Iterator
     )
 
 
+def _heard(event: EventHeard, before: Run, after: Run) -> Iterator[tuple[str, Payload]]:
+    if event.number:
+        yield "event_heard", {"call_id": event.call_id, "name": event.name, "number": event.number}
+    call, waits = before.call(event.call_id), after.call(event.call_id)
+    if call is not None and (waits is None or waits.result is not None):
+        status = ResultStatus.REFUSED if event.refused else ResultStatus.OK
+        result = CallResult(status=status, text=event.text, size=len(event.text))
+        yield "tool_call_finished", call_finished(replace(call, result=result))
+
+
 def _not_compacted(event: CompactionFailed, _before: Run, after: Run) -> Iterator[tuple[str, Payload]]:
     yield (
         "context_compacted",
@@ -456,4 +471,5 @@ _OWN: Final[dict[type[Any], Callable[[Any, Run, Run], Iterator[tuple[str, Payloa
     HandedOff: _handed_off,
     InputReceived: _input,
     SubAgentEnded: _sub_agent_ended,
+    EventHeard: _heard,
 }

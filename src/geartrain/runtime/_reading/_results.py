@@ -8,6 +8,7 @@ from geartrain.machine import (
     CallAnswered,
     CallSettled,
     Event,
+    EventHeard,
     RunStarted,
     SubAgentEnded,
     ToolFinished,
@@ -18,7 +19,8 @@ from geartrain.runtime._reading._runs import stored_events
 from geartrain.tools import ResultUnavailable
 
 # Events that give a call its result.
-_RESULTS: Final = frozenset(kind.__name__ for kind in (ToolFinished, CallAnswered, CallSettled, SubAgentEnded))
+_KINDS: Final = (ToolFinished, CallAnswered, CallSettled, SubAgentEnded, EventHeard)
+_RESULTS: Final = frozenset(kind.__name__ for kind in _KINDS)
 # How many conversations back a result is looked for.
 _CONVERSATIONS_MAX: Final = 16
 
@@ -56,14 +58,14 @@ def _gives(event: Event, call_id: str) -> bool:
             return event.call_id == call_id and event.verdict != "not_done"
         case CallSettled():
             return event.call_id == call_id and event.not_done != "run"
-        case CallAnswered() | SubAgentEnded():
+        case CallAnswered() | SubAgentEnded() | EventHeard():
             return event.call_id == call_id
         case _:
             return False
 
 
 async def _text(journal: Journal, event: Event, call_id: str) -> str:
-    assert isinstance(event, ToolFinished | CallAnswered | CallSettled | SubAgentEnded), event
+    assert isinstance(event, _KINDS), event
     if not isinstance(event, ToolFinished) or event.artifact is None:
         return event.text
     kind = event.artifact.media_type
