@@ -52,8 +52,6 @@ class PlanEffect(ModelEffect):
     def replied(self, reply: Any) -> Event:
         """Return the reply as it is stored: of many jobs so many as fit, the next turn brings more."""
         if isinstance(reply, ModelReply):
-            if not reply.calls and reply.text:
-                self.effects.plans.forget(self.run_id)
             reply = replace(reply, calls=tuple(_fitting(reply.calls, self.node.limits)))
         return super().replied(reply)
 
@@ -62,10 +60,8 @@ class PlanEffect(ModelEffect):
 
     def failed(self, error: BaseException | None, problem: str) -> Event:
         """Return the end that the plan has come to; one that cannot go on with what was begun sets its run apart."""
-        self.effects.plans.forget(self.run_id)
-        now = self.node.clock.now()
         if isinstance(error, PlanChanged):
-            reason = clean_text(str(error))
+            now, reason = self.node.clock.now(), clean_text(str(error))
             return RunQuarantined(id=f"{self.key}.changed", time=now, reason=reason, code="agent_gone")
         failed = super().failed(error, problem)
         if isinstance(error, PlanFailed) and isinstance(failed, ModelFailed):

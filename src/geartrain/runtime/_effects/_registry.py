@@ -15,6 +15,7 @@ import math
 from typing import Final
 
 from geartrain.machine import (
+    ENDED,
     AnnounceApproval,
     AnnounceEnd,
     CallModel,
@@ -82,6 +83,8 @@ class Effects:
         suspect that waits for its turn.
         """
         run = actor.run
+        if run.state in ENDED:
+            self.plans.forget(run.id)
         if self.node.suspects.waits(run.id):
             return
         if commands is None:

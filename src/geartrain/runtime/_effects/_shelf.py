@@ -80,5 +80,5 @@ class PlanShelf:
             total -= oldest.size
 
     def forget(self, run_id: str) -> None:
-        """Let go of a run's progress."""
+        """Let go of the progress of a run that has ended, however it has."""
         self._books.pop(run_id, None)
