@@ -128,7 +128,7 @@ class FanOut(Plan):
         try:
             inputs = self._checked(asked("the function for the inputs", self._find, restricted(progress, ())))
         except PlanRefused as refused:
-            raise NoAnswer(f"inputs: {refused.why.value}; got {type(refused.found).__name__}") from None
+            raise NoAnswer(f"inputs: {refused.why.value}; got {refused.found!r}") from None
         if len(inputs) > progress.width:
             raise NoAnswer(f"there are {len(inputs)} inputs, and a run has at most {progress.width} steps")
         return self._jobs_for(inputs)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from string import Formatter
 from typing import Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from geartrain.machine import Progress, StepProgress
@@ -123,6 +124,8 @@ def text_maker(about: str, given: Input, before: Iterable[str], ancestors: froze
 def arguments_maker(about: str, given: Mapping[str, Any], tool: Tool, ancestors: frozenset[str]) -> Maker:
     """Return a maker of a tool's arguments: texts are templates, everything else stands for itself.
 
+    For a parameter that takes no text, such a text is read as JSON: `"{count}"` can be a number.
+
     Raises:
         PlanRefused: The tool has no such parameter, or a text names what cannot be known.
     """
@@ -130,7 +133,29 @@ def arguments_maker(about: str, given: Mapping[str, Any], tool: Tool, ancestors:
     if unknown is not None:
         raise PlanRefused(about, WrongPlan.PARAMETER, unknown)
     makers = {name: template(about, value, ancestors) for name, value in given.items() if isinstance(value, str)}
+    for name, maker in makers.items():
+        if not _takes_text(tool.parameters["properties"][name]):
+            makers[name] = _read_as_json(name, maker)
     return lambda progress: {name: makers[name](progress) if name in makers else value for name, value in given.items()}
+
+
+def _takes_text(schema: Mapping[str, Any]) -> bool:
+    """Whether a parameter of that schema takes a text; one that does not say is taken to."""
+    kinds = schema.get("type")
+    if kinds is None:
+        return any(map(_takes_text, schema.get("anyOf", ({},))))
+    return "string" in ((kinds,) if isinstance(kinds, str) else kinds)
+
+
+def _read_as_json(name: str, maker: Maker) -> Maker:
+    def made(progress: Progress) -> Any:
+        text = maker(progress)
+        try:
+            return msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            raise NoAnswer(f"parameter {name!r} takes no text, and {text[:100]!r} is no JSON") from None
+
+    return made
 
 
 def text_parameter(about: str, tool: Tool) -> str:
@@ -145,7 +170,7 @@ def text_parameter(about: str, tool: Tool) -> str:
     if not properties:
         return ""
     required = list(tool.parameters.get("required", ()))
-    texts = [name for name in required or properties if properties[name].get("type", "string") == "string"]
+    texts = [name for name in required or properties if _takes_text(properties[name])]
     if len(texts) != 1 or len(required) > 1:
         raise PlanRefused(about, WrongPlan.TEXT_INPUT, f"{tool.name}({', '.join(properties)})")
     return texts[0]

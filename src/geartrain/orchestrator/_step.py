@@ -38,9 +38,10 @@ class Step:
     what became of it.
 
     *input* is what it is given. A text may name in braces `{input}`, what the run was started with, and the steps
-    before it: `"Check {summary} against {sources}."` A mapping gives the arguments of a tool, its texts likewise. A
-    function is given the `Progress` and returns a text or a mapping. Without any, a step is given the texts of what it
-    comes directly after (of several each under its name), and a first step the run's input.
+    before it: `"Check {summary} against {sources}."` A mapping gives the arguments of a tool, its texts likewise; one
+    for a parameter that takes no text is then read as JSON. A function is given the `Progress` and returns a text or a
+    mapping. Without any, a step is given the texts of what it comes directly after (of several each under its name),
+    and a first step the run's input.
 
     *when* and *input* see of the progress only what the step comes after, directly or not: whatever else runs at the
     same time, and however fast, changes nothing. They are plain functions of it alone, and may be called again.

@@ -101,7 +101,8 @@ class Agent:
 
     With a `plan` (a `Graph`, a `FanOut`, a `Plan` of your own) code takes the model's turns; they cost nothing. The
     agents and tools of the plan need not be given again. Denials are told to the plan, and without a `budget` only its
-    steps, and their own budgets, bound it. It has neither a model nor guardrails for texts nor handoffs.
+    steps, and their own budgets, bound it. It has neither a model nor guardrails for texts, handoffs or context, and
+    nothing to wrap up.
 
     Raises:
         InvalidValue: The name is empty or too long, the model or a tool is none, two tools have one name, the budget
@@ -166,7 +167,8 @@ class Agent:
         self.instructions = clean_text(instructions)
         self.plan = plan
         if plan is not None:
-            _check_alone(name, plan, model, (input_guardrails, output_guardrails, handoffs, summariser, window))
+            texts = (input_guardrails, output_guardrails, handoffs, summariser, window, context)
+            _check_alone(name, plan, model, on_budget, texts)
             model, on_denied, budget = PlanModel(plan), "tell", budget or PLAN_BUDGET
             tools, sub_agents = _with(tools, plan.tools), _with(sub_agents, plan.agents)
             tool_guardrails = (*plan.guardrails, *tool_guardrails)
@@ -278,15 +280,18 @@ class Agent:
         return replace(StepLimits.of(limits), context_seconds=seconds)
 
 
-def _check_alone(name: str, plan: Any, model: Model | str, others: tuple[Any, ...]) -> None:
-    """Refuse what has no meaning beside a plan."""
+def _check_alone(name: str, plan: Any, model: Model | str, on_budget: str, texts: tuple[Any, ...]) -> None:
+    """Refuse what has no meaning beside a plan: there is no text that a model would hear or say."""
     if not isinstance(plan, Plan):
         raise InvalidValue(f"the plan of agent {name!r}", "a Plan, such as a Graph", plan)
     if model != "offline":  # the default: nobody has given one
         raise InvalidValue(f"the model of agent {name!r}", "not given, for its plan takes the turns", model)
-    given = next((other for other in others if other), None)
+    if on_budget == "wrap_up":
+        problem = "'fail' or 'suspend' beside its plan, which cannot do without its tools"
+        raise InvalidValue(f"on_budget of agent {name!r}", problem, on_budget)
+    given = next((other for other in texts if other), None)
     if given is not None:
-        problem = "neither guardrails for texts nor handoffs, summariser or window beside its plan"
+        problem = "neither guardrails for texts nor handoffs, summariser, window or context beside its plan"
         raise InvalidValue(f"agent {name!r}", problem, given)
 
 

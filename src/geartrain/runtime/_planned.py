@@ -59,13 +59,14 @@ class Job:
         return msgspec.json.encode(arguments).decode()
 
 
+@dataclass(frozen=True, slots=True, init=False)
 class Do:
     """The plan goes on: all of *jobs* are to have begun. None is to wait for what is under way."""
 
-    __slots__ = ("jobs",)
+    jobs: tuple[Job, ...]
 
     def __init__(self, *jobs: Job) -> None:
-        self.jobs: Final = jobs
+        object.__setattr__(self, "jobs", jobs)
 
 
 @dataclass(frozen=True, slots=True)

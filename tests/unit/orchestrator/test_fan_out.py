@@ -44,7 +44,8 @@ def test_a_function_for_inputs_sees_no_steps() -> None:
     [
         (lambda p: p.steps["a"], "the function for the inputs raised KeyError: 'a'"),
         (lambda p: "abc", "inputs: inputs must be a list of texts (or of mappings, for a tool), or a plain"),
-        (lambda p: [3], "got int"),
+        (lambda p: [3], "got 3"),
+        (lambda p: {"a"}, "got \"{'a'}\""),
         (lambda p: ["x"] * 1_001, "there are 1001 inputs, and a run has at most 1000 steps"),
     ],
 )

@@ -450,6 +450,23 @@ async def test_large_outputs_are_passed_on_whole(memory: Store) -> None:
     assert end.answer == "50000"
 
 
+@pytest.mark.parametrize("how", ["done", "fails", "cancelled", "deadline"])
+async def test_the_progress_of_a_run_is_let_go_of_when_it_ends_however_it_does(memory: Store, how: str) -> None:
+    steps = [Step("a", slow("a", 10, [])), Step("b", slow("b", 10, []), after=["a"])]
+    last = Fail("no") if how == "fails" else Done("yes")
+    plan = Asked(lambda p: last if p.steps and not p.under_way else Graph(steps[:1]).next(p), steps[0].run)
+    agents = Agent("team", plan=plan if how in ("done", "fails") else Graph(steps))
+    async with memory.runtime(agents) as runtime:
+        deadline = runtime._host.node.clock.now() + 15 if how == "deadline" else None
+        run = await runtime.start("team", "x", deadline=deadline)
+        await asyncio.sleep(5)
+        assert len(runtime._host.node.effects.plans) == 1
+        if how == "cancelled":
+            await run.cancel(by="ops")
+        await run.wait_ended()
+        assert len(runtime._host.node.effects.plans) == 0
+
+
 async def test_progress_that_has_no_room_is_read_again(memory: Store) -> None:
     reads = FanOut(Ledger().read(1.0), [{"text": str(i)} for i in range(20)], at_once=4)
     agent = Agent("team", plan=reads)
@@ -462,7 +479,7 @@ async def test_progress_that_has_no_room_is_read_again(memory: Store) -> None:
 # -- agents with a plan
 
 
-def test_a_plan_has_neither_model_nor_guardrails_for_texts_nor_handoffs() -> None:
+def test_a_plan_has_nothing_that_only_a_model_would_hear_or_say() -> None:
     plan = Pipeline(slow("a", 1, []))
     for more in (
         {"model": ScriptedModel([])},
@@ -470,6 +487,8 @@ def test_a_plan_has_neither_model_nor_guardrails_for_texts_nor_handoffs() -> Non
         {"output_guardrails": [lambda _t, _r: Allow()]},
         {"handoffs": ["other"]},
         {"summariser": "offline"},
+        {"context": [lambda _run: None]},
+        {"on_budget": "wrap_up"},
     ):
         with pytest.raises(InvalidValue, match="plan"):
             Agent("team", plan=plan, **more)
