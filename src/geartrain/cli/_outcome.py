@@ -140,7 +140,15 @@ def _own_steps(snapshot: RunSnapshot | RunTree, way: Way, above: RunTree | None 
         )
     if HoldKind.INPUT in kinds and not snapshot.waiting:
         lines.append(f"waits for input: {command_line('send', snapshot.id, way)} TEXT")
+    if not lines and _waits_for_an_event(snapshot):
+        stay = command_line("work", "--stay", way)
+        lines.append(f"waits for an event of its tree, or for its time to be over: {stay}")
     return lines
+
+
+def _waits_for_an_event(run: RunSnapshot | RunTree) -> bool:
+    below = run.sub_agents if isinstance(run, RunSnapshot) else [child for child in run.children if not child.ended]
+    return run.at_rest and run.state == RunState.EXECUTE_TOOL and not below
 
 
 def waits_of(snapshot: RunSnapshot) -> list[str]:

@@ -228,7 +228,8 @@ class RunAccess:
             await self._host.residents.kin.busy(run_id)  # nobody else moves those below it
         while True:
             snapshot = await self._reached(run_id, at_rest=at_rest)
-            if snapshot.ended or not snapshot.sub_agents:
+            # A run may be on its way to itself, too: the root keeps what its tree publishes.
+            if snapshot.ended or not (snapshot.sub_agents or await self._host.node.journal.inbox(run_id, limit=1)):
                 return snapshot
             kin = self._host.residents.kin
             moved = kin.follow(snapshot.root)

@@ -102,6 +102,10 @@ def test_a_command_to_copy_has_the_options_that_it_needs() -> None:
         ),
         ({"holds": ("input",)}, ["waits for input: geartrain send r-1 TEXT"]),
         ({"state": "FINISHED"}, []),
+        (
+            {"state": "EXECUTE_TOOL", "at_rest": True},
+            ["waits for an event of its tree, or for its time to be over: geartrain work --stay"],
+        ),
     ],
 )
 def test_each_hold_comes_with_the_command_that_answers_it(fields: dict[str, Any], lines: list[str]) -> None:
@@ -122,6 +126,7 @@ def test_of_a_tree_all_that_its_runs_wait_for_is_told_but_a_pause_from_above_onl
         RunTree(id="r-2", agent="a", state="SUSPENDED", holds=("paused", "budget"), out_of_budget=over),
         RunTree(id="r-3", agent="a", state="MODEL_THINKING", awaits_reply=True, turn_count=2),
         RunTree(id="r-4", agent="a", state="FAILED", holds=("paused",), ended=True),
+        RunTree(id="r-5", agent="a", state="EXECUTE_TOOL", at_rest=True),
     )
     tree = RunTree(id="r-1", agent="a", state="SUSPENDED", holds=("paused", "sub_agents"), children=children)
 
@@ -130,6 +135,7 @@ def test_of_a_tree_all_that_its_runs_wait_for_is_told_but_a_pause_from_above_onl
         "out of budget: geartrain resume r-2 --max-seconds S",
         "waits for turn 3: geartrain reply r-3 TEXT",
         "  or with calls: geartrain reply r-3 --call 'TOOL JSON'",
+        "waits for an event of its tree, or for its time to be over: geartrain work --stay",
     ]
 
 

@@ -184,7 +184,7 @@ async def test_a_run_without_a_tree_may_tell_itself(memory: Store) -> None:
     calls = [[calling("publish", '{"name":"n","payload":"x"}')], [calling("wait_for", '{"name":"n"}')], "done"]
     async with memory.runtime(an_agent(calls, publish, wait_for)) as runtime:
         run = await runtime.start("worker", "go")
-        await run.wait_ended()
+        assert (await run.wait_at_rest()).answer == "done"  # it is not at rest while that is on its way
         heard = [entry.event for entry in await journal_of(run, runtime) if isinstance(entry.event, EventHeard)]
     assert [(each.number, each.payload) for each in heard] == [(0, ""), (1, "x")]
 
