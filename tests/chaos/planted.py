@@ -51,10 +51,10 @@ def acknowledged_before_the_commit(ledger: Ledger) -> Scenario:
     """Tell callers that their event is stored when it is handed to the store."""
     append = _actor.RunActor._append
 
-    def told(self: Any, moves: Any, taken: Any) -> Any:
+    def told(self: Any, moves: Any, taken: Any, *consumed: Any) -> Any:
         for delivery, seq in taken:
             delivery.accept(seq)
-        return append(self, moves, taken)
+        return append(self, moves, taken, *consumed)
 
     _actor.RunActor._append = told
     return _kill_runs.approval(ledger)
@@ -219,10 +219,10 @@ def a_crash_that_loses_what_was_in_hand(ledger: Ledger) -> Scenario:
     """Let the actor of a run crash at a decision, and tell whoever sent it that it is stored after the restart."""
     append, crashes = _actor.RunActor._append, iter([True])
 
-    def crashing(self: Any, moves: Any, taken: Any) -> Any:
+    def crashing(self: Any, moves: Any, taken: Any, *consumed: Any) -> Any:
         if any(isinstance(moved.event, ApprovalDecided) for moved in moves) and next(crashes, False):
             raise InvalidValue("entry", "storable", "a fault")
-        return append(self, moves, taken)
+        return append(self, moves, taken, *consumed)
 
     async def lost(_self: Any, _actor: Any, pending: Any) -> None:
         pending.popleft().accept(10_000)
