@@ -76,7 +76,8 @@ class FanOut(Plan):
         self._parameter: Final = _parameter_of(run)
         self._find: Final[Any] = inputs if is_plain_function(inputs) else None
         self._inputs: Final = () if self._find is not None else self._checked(inputs)
-        self._known: Final = self._jobs_for(self._inputs)
+        # What was made of the inputs last: they are asked for at each turn, and hardly ever others.
+        self._made: tuple[tuple[Item, ...], Sequence[Job]] = ((), ())
         if self._find is None and self._needed(len(self._inputs)) > len(self._inputs):
             raise PlanRefused("FanOut", WrongPlan.NEED, need)
 
@@ -124,7 +125,7 @@ class FanOut(Plan):
 
     def _jobs(self, progress: Progress) -> Sequence[Job]:
         if self._find is None:
-            return self._known
+            return self._jobs_for(self._inputs)
         try:
             inputs = self._checked(asked("the function for the inputs", self._find, restricted(progress, ())))
         except PlanRefused as refused:
@@ -133,24 +134,27 @@ class FanOut(Plan):
             raise NoAnswer(f"there are {len(inputs)} inputs, and a run has at most {progress.width} steps")
         return self._jobs_for(inputs)
 
-    def _jobs_for(self, inputs: Sequence[Item]) -> Sequence[Job]:
-        return [Job(f"{self._name}.{i}", self._run, self._arguments(item)) for i, item in enumerate(inputs, start=1)]
+    def _jobs_for(self, inputs: tuple[Item, ...]) -> Sequence[Job]:
+        if self._made[0] != inputs:
+            numbered = enumerate(inputs, start=1)
+            jobs = [Job(f"{self._name}.{number}", self._run, self._arguments(item)) for number, item in numbered]
+            self._made = (inputs, jobs)
+        return self._made[1]
 
     def _arguments(self, item: Item) -> Item:
         return {self._parameter: item} if self._parameter and isinstance(item, str) else item
 
     def _checked(self, inputs: Any) -> tuple[Item, ...]:
-        kinds = (str, Mapping) if isinstance(self._run, Tool) else (str,)
+        properties = self._run.parameters["properties"] if isinstance(self._run, Tool) else None
         if isinstance(inputs, str) or not isinstance(inputs, Sequence):
             raise PlanRefused("FanOut", WrongPlan.INPUTS, inputs)
         for item in inputs:
-            if not isinstance(item, kinds):
+            if isinstance(item, str):
+                if properties is not None and not self._parameter:
+                    raise PlanRefused("FanOut", WrongPlan.TEXT_INPUT, item)
+            elif properties is None or not isinstance(item, Mapping):
                 raise PlanRefused("FanOut", WrongPlan.INPUTS, item)
-            if isinstance(self._run, Tool) and isinstance(item, str) and not self._parameter:
-                raise PlanRefused("FanOut", WrongPlan.TEXT_INPUT, item)
-            parameters = self._run.parameters["properties"] if isinstance(self._run, Tool) else ()
-            unknown = next((name for name in item if name not in parameters), None)
-            if unknown is not None and not isinstance(item, str):
+            elif (unknown := next((name for name in item if name not in properties), None)) is not None:
                 raise PlanRefused("FanOut", WrongPlan.PARAMETER, unknown)
         return tuple(inputs)
 

@@ -31,6 +31,7 @@ from geartrain.tools import Tool
 
 # As many sub-agents of one run as there are at once by default; more would only wait elsewhere.
 AT_ONCE: Final = 50
+_NONE: Final[frozenset[str]] = frozenset()
 
 
 class Graph(Plan):
@@ -49,9 +50,10 @@ class Graph(Plan):
     def __init__(self, steps: Sequence[Step], *, at_once: int = AT_ONCE, answer: str | Function | None = None) -> None:
         self.steps: Final = _checked(steps)
         self._after: Final = {step.name: tuple(dict.fromkeys(step.after)) for step in self.steps}
-        self._order: Final = _in_order(self.steps)
-        self._ancestors: Final = _ancestors(self._order, self._after)
-        self._makers: Final = {step.name: step.maker(self._ancestors[step.name]) for step in self.steps}
+        self._order: Final = _in_order(self.steps, self._after)
+        # Of those that look at them: of a long chain all together would be as many as its square.
+        self._ancestors: Final = {step.name: _ancestors(step.name, self._after) for step in self.steps if step.looks}
+        self._makers: Final = {step.name: step.maker(self._ancestors.get(step.name, _NONE)) for step in self.steps}
         before = {name for names in self._after.values() for name in names}
         self._last: Final = tuple(step.name for step in self.steps if step.name not in before)
         if isinstance(at_once, bool) or not isinstance(at_once, int) or at_once < 1:
@@ -144,12 +146,24 @@ class Graph(Plan):
         return {"steps": [step.outline() for step in self.steps], "answer": answer}
 
     def misfit(self, progress: Progress, /) -> str:
-        """Say which step was begun that is no more; see `Plan.misfit`.
+        """Say which step was begun that is no more, or that was begun too early; see `Plan.misfit`.
 
         Steps that were added, or run and are given something else now, are no misfit: what has begun stays as it was.
+        One that was added before what has begun is, and so is a condition that says yes now and said no before.
         """
-        unknown = [name for name, step in progress.steps.items() if name not in self._after and name != step.call_id]
-        return f"the plan has no step {unknown[0]!r}, which was begun" if unknown else ""
+        try:
+            through, _ = self._look(progress)
+        except NoAnswer:
+            return ""  # `next` says so, and ends the run
+        for name, step in progress.steps.items():
+            if name not in self._after:
+                if name != step.call_id:  # else a person has made it in the plan's place
+                    return f"the plan has no step {name!r}, which was begun"
+                continue
+            early = next((before for before in self._after[name] if before not in through), None)
+            if early is not None:
+                return f"step {name!r} was begun, and step {early!r}, which comes before it, is not through"
+        return ""
 
 
 def _checked(steps: Any) -> tuple[Step, ...]:
@@ -170,18 +184,23 @@ def _checked(steps: Any) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def _in_order(steps: Sequence[Step]) -> tuple[Step, ...]:
+def _in_order(steps: Sequence[Step], after: Mapping[str, Sequence[str]]) -> tuple[Step, ...]:
     """Return the steps so that each stands behind all that it comes after, else in their own order (Kahn's way)."""
-    order: list[Step] = []
-    placed: set[str] = set()
-    left = list(steps)
-    while left:
-        ready = [step for step in left if placed.issuperset(step.after)]
-        if not ready:
-            raise PlanRefused("Graph", WrongPlan.CYCLE, _circle(left, placed))
-        order.extend(ready)
-        placed.update(step.name for step in ready)
-        left = [step for step in left if step.name not in placed]
+    waits = {name: len(names) for name, names in after.items()}
+    followers: dict[str, list[Step]] = {name: [] for name in after}
+    for step in steps:
+        for name in after[step.name]:
+            followers[name].append(step)
+    order = [step for step in steps if not waits[step.name]]
+    for step in order:  # it grows meanwhile
+        for follower in followers[step.name]:
+            waits[follower.name] -= 1
+            if not waits[follower.name]:
+                order.append(follower)
+    if len(order) < len(steps):
+        placed = {step.name for step in order}
+        left = [step for step in steps if step.name not in placed]
+        raise PlanRefused("Graph", WrongPlan.CYCLE, _circle(left, placed))
     return tuple(order)
 
 
@@ -196,12 +215,16 @@ def _circle(left: Sequence[Step], placed: set[str]) -> str:
     return " after ".join([*seen[seen.index(name) :], name])
 
 
-def _ancestors(order: Sequence[Step], after: Mapping[str, Sequence[str]]) -> Mapping[str, frozenset[str]]:
-    found: dict[str, frozenset[str]] = {}
-    for step in order:
-        direct = after[step.name]
-        found[step.name] = frozenset(direct).union(*(found[name] for name in direct))
-    return found
+def _ancestors(name: str, after: Mapping[str, Sequence[str]]) -> frozenset[str]:
+    """Return all that a step comes after, directly or not."""
+    found: set[str] = set()
+    ahead = list(after[name])
+    while ahead:
+        before = ahead.pop()
+        if before not in found:
+            found.add(before)
+            ahead.extend(after[before])
+    return frozenset(found)
 
 
 def _runs(steps: Sequence[Step]) -> tuple[Agent | Tool | str, ...]:

@@ -100,6 +100,11 @@ class Step:
         return lambda progress: {**asked, "about": maker(progress)}
 
     @property
+    def looks(self) -> bool:
+        """Whether it looks at more than the texts of what it comes directly after."""
+        return self.when is not None or self.input is not None
+
+    @property
     def runs(self) -> Agent | Tool | str:
         """The agent or tool that is called."""
         return APPROVALS if isinstance(self.run, Approval) else self.run

@@ -256,6 +256,22 @@ def test_a_graph_knows_which_step_was_begun_that_it_has_not() -> None:
     assert diamond().misfit(a_progress(a_step("a"))) == ""
 
 
+def test_a_graph_knows_which_step_was_begun_before_its_time() -> None:
+    added = Graph([Step("z", look), Step("a", look, after=["z"])])
+    assert added.misfit(a_progress(a_step("a"))) == (
+        "step 'a' was begun, and step 'z', which comes before it, is not through"
+    )
+
+
+def test_a_condition_that_says_yes_after_it_said_no_is_a_misfit_and_not_obeyed() -> None:
+    says = [False, True]
+    graph = Graph([Step("a", look, when=lambda _: says.pop(0)), Step("b", look), Step("c", look, ["a", "b"])])
+    assert names(graph.next(a_progress(a_step("b")))) == ["c"]
+    assert graph.misfit(a_progress(a_step("b"), a_step("c", status=None))).startswith(
+        "step 'c' was begun, and step 'a'"
+    )
+
+
 def test_a_call_that_a_person_made_in_the_plans_place_is_no_misfit() -> None:
     assert diamond().misfit(a_progress(a_step("t1.c1", call_id="t1.c1"))) == ""
 
@@ -493,6 +509,11 @@ def test_nothing_waits_that_could_begin(case: Any) -> None:
         can = [n for n, step in by_name.items() if runs[n] and n not in world.steps and through.issuperset(step.after)]
         assert not can or len(world.under_way) == at_once
         world.end(world.random.choice(world.under_way))
+
+
+def test_a_chain_far_too_long_to_run_is_still_made_at_once() -> None:
+    """Runtimes refuse it; it must not take the process with it before that."""
+    assert Graph([Step(f"s{i}", look, [f"s{i - 1}"] if i else []) for i in range(20_000)]).width == 20_000
 
 
 def test_a_long_chain_is_gone_through_step_by_step() -> None:
