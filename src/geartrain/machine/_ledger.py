@@ -43,14 +43,18 @@ _DIVISIBLE: Final = frozenset({"max_seconds", "max_cost"})
 _SECONDS_WORTH: Final = 0.001
 
 
-def left_of(run: Run, unit: str) -> float:
-    """Return how much of a limit is neither used nor reserved; infinity without that limit."""
-    limit = getattr(run.budget, unit)
-    return math.inf if isinstance(limit, Unlimited) else limit - _used(run, unit) - run.reserved(unit)
-
-
-def _used(run: Run, unit: str) -> float:
+def _left_of(run: Run, reserved: Mapping[str, float]) -> dict[str, float]:
+    """Return how much of each limit is neither used nor *reserved*; infinity without that limit."""
     whole = run.whole
+    left = dict.fromkeys(UNITS, math.inf)
+    for unit in UNITS:
+        limit = getattr(run.budget, unit)
+        if not isinstance(limit, Unlimited):
+            left[unit] = limit - _used(whole, unit) - reserved.get(unit, 0)
+    return left
+
+
+def _used(whole: Run, unit: str) -> float:
     match unit:
         case "max_turns":
             return whole.turn_count
@@ -93,7 +97,7 @@ def start_sub_agents(draft: Draft, waiting: Sequence[Call]) -> bool:
     places = limits.sub_agents_at_once - len(sub_agents_at_work(run))
     starting = waiting[: max(0, places)]
     weights = [_weight(draft.spec, call) for call in starting]
-    free = {unit: _free(draft, unit) for unit in UNITS}
+    free = _free(draft, draft.run.reserved())
     for position, call in enumerate(starting):
         used_up = next((unit for unit, left in free.items() if not _worth(unit, left)), None)
         if used_up is not None:
@@ -108,7 +112,7 @@ def start_sub_agents(draft: Draft, waiting: Sequence[Call]) -> bool:
 
 def _wait_or_refuse(draft: Draft, used_up: str, waiting: Sequence[Call]) -> bool:
     """Let calls for which nothing is left wait for what may be given back, or refuse all; return whether it did."""
-    if _worth(used_up, _free(draft, used_up) + draft.run.reserved(used_up)):
+    if _worth(used_up, _free(draft, reserved={})[used_up]):
         return False
     for call in waiting:
         _refuse(draft, call, f"{UNITS[used_up]}: nothing of {used_up} is left for a sub-agent")
@@ -136,13 +140,13 @@ def _share(spec: AgentSpec, call: Call, free: Mapping[str, float], part: float) 
     return Budget(**amounts)  # type: ignore[arg-type]
 
 
-def _free(draft: Draft, unit: str) -> float:
-    """Return how much of a limit sub-agents may still reserve."""
-    left = left_of(draft.run, unit)
-    if unit != "max_turns":
-        return left
-    consulted = draft.spec.consult == "each_result"
-    return left - 1 - (sum(1 for call in draft.run.calls if call.status is not DONE) if consulted else 0)
+def _free(draft: Draft, reserved: Mapping[str, float]) -> dict[str, float]:
+    """Return how much of each limit sub-agents may still reserve, with so much *reserved* already."""
+    free = _left_of(draft.run, reserved)
+    free["max_turns"] -= 1
+    if draft.spec.consult == "each_result":
+        free["max_turns"] -= len([call for call in draft.run.calls if call.status is not DONE])
+    return free
 
 
 def _worth(unit: str, amount: float) -> bool:
@@ -156,8 +160,7 @@ def _refuse(draft: Draft, call: Call, text: str) -> None:
 
 def beyond_reach(draft: Draft, share: Budget, wanted: Budget) -> str | None:
     """Return why a share at work cannot become *wanted*: the first limit of which too little is left; or None."""
-    for unit in UNITS:
-        left = _free(draft, unit)
+    for unit, left in _free(draft, draft.run.reserved()).items():
         now, then = (math.inf if isinstance(value, Unlimited) else value for value in _both(unit, share, wanted))
         if not math.isinf(left) and then - now > max(0.0, left):
             most = now + max(0.0, left)

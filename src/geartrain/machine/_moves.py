@@ -33,7 +33,7 @@ from geartrain.machine._opening import done_at_once, opened, received, too_many
 from geartrain.machine._outside import runs_again, starts_outside
 from geartrain.machine._progress import note_progress
 from geartrain.machine._reached import deadline_passed, reached, with_use
-from geartrain.machine._run import Call
+from geartrain.machine._run import Call, Run
 from geartrain.machine._shorten import brief, shortened
 from geartrain.machine._shrink import shrink_results
 from geartrain.machine._states import (
@@ -333,8 +333,10 @@ def _issue_own(draft: Draft) -> list[Call]:
     """Set those calls in progress that are no sub-agent's, and return the sub-agents' that may start."""
     all_before_done = True
     delegated: list[Call] = []
-    for call in draft.run.calls:
-        done, barrier = call.status is DONE, call.barrier and not draft.spec.plan
+    plan = bool(draft.spec.plan)
+    # What is done holds up nothing; and of a plan's calls none holds up another.
+    for call in [call for call in draft.run.calls if (call.status is ALLOWED if plan else call.status is not DONE)]:
+        barrier = not plan and call.barrier
         if call.status is ALLOWED and (all_before_done or not barrier):
             if call.ask_user:
                 expires_at = draft.now + draft.spec.limits.approval_expiry_seconds
@@ -344,9 +346,9 @@ def _issue_own(draft: Draft) -> list[Call]:
                 delegated.append(call)
             else:
                 draft.set_call(call, status=STARTED if starts_outside(call, draft.spec) else RUNNING)
-        if barrier and not done:
+        if barrier:
             break
-        all_before_done = all_before_done and done
+        all_before_done = False
     return delegated
 
 
@@ -408,13 +410,16 @@ def let_through(draft: Draft, call: Call) -> None:
     if draft.run.wrapping_up and draft.spec.rules_version >= 2:
         draft.finish_call(call, no_more(draft.run.wrapping_up))
         return
-    used = draft.run.whole.tool_calls + draft.run.reserved("max_tool_calls")
-    if not isinstance(limit, Unlimited) and used >= limit:
+    if not isinstance(limit, Unlimited) and _tool_calls(draft.run) >= limit:
         text = f"{ReasonCode.TOOL_CALL_BUDGET_EXCEEDED}: {limit} tool calls are used up"
         draft.finish_call(call, CallResult(status=ResultStatus.REFUSED, text=text, size=len(text)))
         return
     draft.set(tool_calls=draft.run.tool_calls + 1)
     draft.set_call(call, status=ALLOWED, counted=True)
+
+
+def _tool_calls(run: Run) -> float:
+    return run.whole.tool_calls + run.reserved()["max_tool_calls"]
 
 
 def deny(draft: Draft, call: Call, code: ReasonCode, reason: str, by: str) -> None:

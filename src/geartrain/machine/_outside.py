@@ -19,6 +19,10 @@ from geartrain.machine._states import ENDED, IN_PROGRESS, RUNNING, STARTED, STOP
 EXTERNAL: Final = "external"
 
 
+# Calls of which something is or may be at work: what is asked of a person, waits for its place, or is done is not.
+_MOVING: Final = IN_PROGRESS | UNDECIDED
+
+
 def awaits_reply(run: Run, spec: AgentSpec) -> bool:
     """Whether somebody outside is to take the model's turn."""
     return run.state is RunState.MODEL_THINKING and spec.model == EXTERNAL and run.ending is None
@@ -64,19 +68,21 @@ def waits_outside(run: Run, spec: AgentSpec) -> bool:
             return False
     elif run.state is not RunState.EXECUTE_TOOL:
         return False
-    return not run.calls or not any(_works_here(run, call, spec) for call in run.calls)
+    # Of a thousand open calls most are done or wait for their place: a look at each must cost next to nothing.
+    moving = [call for call in run.calls if call.status in _MOVING]
+    return not any(_works_here(run, call, spec) for call in moving if not (call.sub_agent and call.status is RUNNING))
 
 
 def _works_here(run: Run, call: Call, spec: AgentSpec) -> bool:
     if call.status in UNDECIDED:
         return not any(hold.kind in STOPPING for hold in run.holds)  # the policy is being asked
     elsewhere = bounded(spec) if call.sub_agent else awaits_answer(call)
-    return call.status in IN_PROGRESS and not elsewhere
+    return not elsewhere
 
 
 def sub_agents_at_work(run: Run) -> tuple[Call, ...]:
     """Return the calls whose sub-agents have been started and have not ended, in call order."""
-    return tuple([call for call in run.calls if call.sub_agent and call.status in IN_PROGRESS])
+    return tuple([call for call in run.calls if call.status in IN_PROGRESS and call.sub_agent])
 
 
 def rests(run: Run, spec: AgentSpec) -> bool:

@@ -38,6 +38,8 @@ from geartrain.machine._states import (
 )
 
 WRAP_UP_TOKENS = 1_024
+# Calls about which something is to be done now.
+_WANTED: Final = IN_PROGRESS | UNDECIDED | {ASKED}
 
 
 def outstanding(run: Run) -> tuple[Command, ...]:
@@ -76,12 +78,13 @@ def _call_model(run: Run) -> CallModel:
 
 
 def _for_calls(run: Run) -> Iterator[Command]:
-    undecided = tuple([call.id for call in run.calls if call.status in UNDECIDED])
+    wanted = [call for call in run.calls if call.status in _WANTED]
+    undecided = tuple([call.id for call in wanted if call.status in UNDECIDED])
     if undecided and run.state is not RunState.SUSPENDED and not any(hold.kind in STOPPING for hold in run.holds):
         number = run.evaluations + 1
         key = effect_key(f"t{run.turn_count}.policy", number)
         yield EvaluatePermissions(key=key, call_ids=undecided, evaluation=number)
-    for call in run.calls:
+    for call in wanted:
         if call.status is ASKED:
             yield AnnounceApproval(key=f"{call.id}.ask", call_id=call.id)
         elif call.status not in IN_PROGRESS:
@@ -125,6 +128,12 @@ def call_dwells_until(call: Call, spec: AgentSpec) -> float | None:
     return call.since + (call.timeout_seconds + spec.limits.dwell_seconds if own is None else own)
 
 
+def _dwells(run: Run, spec: AgentSpec) -> Iterator[float | None]:
+    """Yield until when each call's answer may be awaited; of a thousand open ones most are not awaited here."""
+    for call in [call for call in run.calls if call.status in IN_PROGRESS and not call.sub_agent]:
+        yield call_dwells_until(call, spec)
+
+
 def _own_limit(spec: AgentSpec, state: RunState) -> float | None:
     """Return the limit that the agent's own rules give to a wait, if they do."""
     return None if spec.stuck is None else spec.stuck.dwell.get(state)
@@ -161,13 +170,13 @@ def dwells_until(run: Run, spec: AgentSpec) -> float | None:
     """Return until when the present waits may last before an answer counts as lost, or None for no such time."""
     if run.ending is not None:
         return run.ending.grace_until + spec.limits.dwell_seconds
-    times = [waits_until(run, spec), *(call_dwells_until(call, spec) for call in run.calls)]
+    times = [waits_until(run, spec), *_dwells(run, spec)]
     return min((time for time in times if time is not None), default=None)
 
 
 def _external_until(run: Run, spec: AgentSpec) -> float | None:
     """Return when an answer from outside is overdue."""
-    times = [call_dwells_until(call, spec) for call in run.calls if awaits_answer(call)]
+    times = [call_dwells_until(call, spec) for call in run.calls if call.external and awaits_answer(call)]
     if run.state is RunState.MODEL_THINKING and spec.model == EXTERNAL:
         times.append(waits_until(run, spec))
     return min((time for time in times if time is not None), default=None)
@@ -190,7 +199,7 @@ def _is_over(until: float | None, now: float) -> bool:
 
 def _unacted_until(run: Run, spec: AgentSpec) -> float | None:
     """Return when an answer is overdue about which nothing was done since; what is only reported stays overdue."""
-    until = [waits_until(run, spec), *(call_dwells_until(call, spec) for call in run.calls)]
+    until = [waits_until(run, spec), *_dwells(run, spec)]
     done = run.acted.time if run.acted is not None else -math.inf
     return min((time for time in until if time is not None and time > done), default=None)
 
@@ -206,7 +215,7 @@ def _alarms(run: Run, spec: AgentSpec, *, at_work: bool) -> Iterator[tuple[float
     if run.deadline is not None:
         yield run.deadline, "deadline", ""
     outside = run.state is RunState.MODEL_THINKING and spec.model == EXTERNAL
-    for call in run.calls:
+    for call in [call for call in run.calls if call.expires_at is not None or call.external]:
         outside = outside or call.external
         if call.status is ASKED and call.expires_at is not None:
             yield call.expires_at, "approval", call.id

@@ -35,6 +35,12 @@ from geartrain.machine._values import (
 )
 
 
+def _amounts(shares: list[Budget], unit: str) -> Iterator[float]:
+    for share in shares:
+        if not isinstance(amount := getattr(share, unit), Unlimited):
+            yield float(amount)
+
+
 class Call(Value, frozen=True, kw_only=True, omit_defaults=False):
     """A call of the open turn. `since` is the time of its last change of status.
 
@@ -225,10 +231,10 @@ class Run(Value, frozen=True, kw_only=True, omit_defaults=False):
         limit = self.budget.max_tokens
         return None if isinstance(limit, Unlimited) else limit - self.whole.token_count.total_tokens
 
-    def reserved(self, unit: str) -> float:
-        """Return how much of that limit of the budget the sub-agents at work have reserved."""
-        amounts = (getattr(call.share, unit) for call in self.calls if call.share and call.status in IN_PROGRESS)
-        return sum(float(amount) for amount in amounts if not isinstance(amount, Unlimited))
+    def reserved(self) -> dict[str, float]:
+        """Return how much of each limit of the budget the sub-agents at work have reserved."""
+        shares = [call.share for call in self.calls if call.share is not None and call.status in IN_PROGRESS]
+        return {unit: sum(_amounts(shares, unit)) for unit in Budget.__struct_fields__}
 
     def call(self, call_id: str) -> Call | None:
         """Return the open turn's call of that id, or None."""

@@ -76,6 +76,7 @@ class RunActor:
     __slots__ = (
         "_recent",
         "_retries",
+        "_stays_until",
         "_tail_bytes",
         "_writes_before",
         "appending",
@@ -102,6 +103,8 @@ class RunActor:
         self.inbox_more = False
         self._retries = 0
         self._writes_before = 0
+        # Until then it stays in memory, on the loop's clock, though it rests.
+        self._stays_until = 0.0
         # The append under way, or the last one.
         self.appending: asyncio.Future[int] | None = None
         self.cell: Cell[Delivery] = Cell(
@@ -454,14 +457,27 @@ class RunActor:
         if not self.at_rest:
             return
         loop = asyncio.get_running_loop()
-        if sub_agents_at_work(self.run):  # it is likely to hear of them soon, and reading it again costs more
-            loop.call_later(_LINGER_SECONDS, self.rest_if_idle)
-        else:
+        if not sub_agents_at_work(self.run):
+            self._stays_until = 0.0
             loop.call_soon(self.rest_if_idle)
+            return
+        # It is likely to hear of them soon, and reading it again costs more. One timer at a time is set.
+        lingers, self._stays_until = self._stays_until > loop.time(), loop.time() + _LINGER_SECONDS
+        if not lingers:
+            loop.call_at(self._stays_until, self._rest_at_last)
+
+    def _rest_at_last(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._stays_until > loop.time():
+            loop.call_at(self._stays_until, self._rest_at_last)
+        else:
+            self.rest_if_idle()
 
     def rest_if_idle(self) -> None:
         """Leave memory if nothing is to be done: no effect, no message, no append under way."""
         here = self.node.actors.get(self.run.id) is self
+        if self._stays_until > asyncio.get_running_loop().time():
+            return
         if here and self.at_rest and self.cell.idle and not self.node.effects.of(self.run.id):
             self.drop(None)
             if not self.run.seq:  # its start was not stored: whoever waits for it already waits for nothing

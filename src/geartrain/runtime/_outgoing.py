@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Final
 
 import msgspec
@@ -86,8 +87,10 @@ def _begun(before: Run, after: Run) -> Sequence[Call]:
     """Return the calls that a step has set to work; of a thousand open ones it has touched few."""
     if after.calls is before.calls:
         return ()
-    running = {call.id for call in before.calls if call.status is CallStatus.RUNNING}
-    return [call for call in after.calls if call.status is CallStatus.RUNNING and call.id not in running]
+    touched = [now for was, now in zip_longest(before.calls, after.calls) if now is not was and now is not None]
+    began = [call for call in touched if call.status is CallStatus.RUNNING]
+    known = [before.call(call.id) for call in began]
+    return [now for was, now in zip(known, began, strict=True) if was is None or was.status is not CallStatus.RUNNING]
 
 
 def starts(moving: Moving) -> Iterator[Sent]:

@@ -440,7 +440,7 @@ def test_used_and_reserved_together_never_exceed_the_budget(seed: int) -> None:
         for unit in UNITS:
             limit = getattr(bench.run.budget, unit)
             if limit is not UNLIMITED:
-                assert _used(bench, unit) + bench.run.reserved(unit) <= limit + 1e-6, unit
+                assert _used(bench, unit) + bench.run.reserved()[unit] <= limit + 1e-6, unit
         call = rng.choice(at_work)
         ends(bench, call.id, rng.choice(("FINISHED", "FAILED")), time=bench.now, **_some_use(rng, call.share))
         if bench.run.state == "MODEL_THINKING" and bench.run.calls:

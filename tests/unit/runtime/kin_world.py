@@ -309,7 +309,7 @@ class TreeWorld:
             for unit, used in _used(run).items():
                 limit = getattr(run.budget, unit)
                 if limit is not UNLIMITED:
-                    beyond = used + run.reserved(unit) > limit + 1e-6
+                    beyond = used + run.reserved()[unit] > limit + 1e-6
                     self._need(not beyond, f"{run_id}: {unit} reserved beyond its budget")
         self._need(run.parent is not None or run.id == ROOT, f"{run_id} has no parent")
         order = [message.call_id for message in run.messages if message.role == "tool"]
