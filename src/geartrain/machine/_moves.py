@@ -43,6 +43,7 @@ from geartrain.machine._states import (
     AWAITING_INPUT,
     DONE,
     IN_DOUBT,
+    IN_PROGRESS,
     PROPOSED,
     RUNNING,
     STARTED,
@@ -274,12 +275,13 @@ def settle_calls(draft: Draft) -> None:
     run = draft.run
     if run.ending is not None:
         return
-    undecided = any(call.status in UNDECIDED for call in run.calls)
-    if all(call.status is DONE for call in run.calls):
+    statuses = {call.status for call in run.calls}
+    undecided = not statuses.isdisjoint(UNDECIDED)
+    if statuses <= {DONE}:
         observe(draft)
     elif run.unconsulted and not run.wrapping_up and not draft.stopped and may_consult(draft):
         to_model(draft)
-    elif draft.calls_in_progress and not (draft.stopped and only_sub_agents(run, draft.spec)):
+    elif not statuses.isdisjoint(IN_PROGRESS) and not (draft.stopped and only_sub_agents(run, draft.spec)):
         _rest(draft, RunState.EXECUTE_TOOL)
     elif undecided and not draft.stopped:
         _rest(draft, RunState.WAIT_APPROVAL)
@@ -319,7 +321,7 @@ def _issue(draft: Draft) -> None:
 
     What this very event used up is looked at first: nothing starts in the step that reaches a limit.
     """
-    if not any(call.status is ALLOWED for call in draft.run.calls):
+    if not [call for call in draft.run.calls if call.status is ALLOWED]:
         return
     check_budget(draft)
     if draft.stopped or draft.run.ending is not None:
@@ -331,25 +333,29 @@ def _issue(draft: Draft) -> None:
 
 def _issue_own(draft: Draft) -> list[Call]:
     """Set those calls in progress that are no sub-agent's, and return the sub-agents' that may start."""
-    all_before_done = True
     delegated: list[Call] = []
-    plan = bool(draft.spec.plan)
-    # What is done holds up nothing; and of a plan's calls none holds up another.
-    for call in [call for call in draft.run.calls if (call.status is ALLOWED if plan else call.status is not DONE)]:
-        barrier = not plan and call.barrier
-        if call.status is ALLOWED and (all_before_done or not barrier):
-            if call.ask_user:
-                expires_at = draft.now + draft.spec.limits.approval_expiry_seconds
-                draft.set_call(call, status=AWAITING_INPUT, expires_at=expires_at)
-                draft.hold(HoldKind.INPUT, call.id)
-            elif call.sub_agent:
-                delegated.append(call)
-            else:
-                draft.set_call(call, status=STARTED if starts_outside(call, draft.spec) else RUNNING)
-        if barrier:
-            break
-        all_before_done = False
+    for call in _ready(draft):
+        if call.ask_user:
+            expires_at = draft.now + draft.spec.limits.approval_expiry_seconds
+            draft.set_call(call, status=AWAITING_INPUT, expires_at=expires_at)
+            draft.hold(HoldKind.INPUT, call.id)
+        elif call.sub_agent:
+            delegated.append(call)
+        else:
+            draft.set_call(call, status=STARTED if starts_outside(call, draft.spec) else RUNNING)
     return delegated
+
+
+def _ready(draft: Draft) -> list[Call]:
+    """Return the allowed calls that no unfinished one holds up: a barrier starts alone, and nothing after it before."""
+    unfinished = [call for call in draft.run.calls if call.status is not DONE]
+    if not draft.spec.plan:
+        barrier = next(
+            (position for position, call in enumerate(unfinished) if not call.sub_agent and call.barrier),
+            len(unfinished),
+        )
+        unfinished = unfinished[: max(1, barrier)]
+    return [call for call in unfinished if call.status is ALLOWED]
 
 
 def observe(draft: Draft) -> None:

@@ -35,10 +35,9 @@ from geartrain.machine._values import (
 )
 
 
-def _amounts(shares: list[Budget], unit: str) -> Iterator[float]:
-    for share in shares:
-        if not isinstance(amount := getattr(share, unit), Unlimited):
-            yield float(amount)
+def _amounts(shares: list[Budget], unit: str) -> list[float]:
+    amounts = [getattr(share, unit) for share in shares]
+    return [float(amount) for amount in amounts if not isinstance(amount, Unlimited)]
 
 
 class Call(Value, frozen=True, kw_only=True, omit_defaults=False):
@@ -232,9 +231,13 @@ class Run(Value, frozen=True, kw_only=True, omit_defaults=False):
         return None if isinstance(limit, Unlimited) else limit - self.whole.token_count.total_tokens
 
     def reserved(self) -> dict[str, float]:
-        """Return how much of each limit of the budget the sub-agents at work have reserved."""
+        """Return how much of each limit that the budget sets the sub-agents at work have reserved."""
+        budget = self.budget
+        limited = [unit for unit in budget.__struct_fields__ if not isinstance(getattr(budget, unit), Unlimited)]
+        if not limited:
+            return {}
         shares = [call.share for call in self.calls if call.share is not None and call.status in IN_PROGRESS]
-        return {unit: sum(_amounts(shares, unit)) for unit in Budget.__struct_fields__}
+        return {unit: sum(_amounts(shares, unit)) for unit in limited}
 
     def call(self, call_id: str) -> Call | None:
         """Return the open turn's call of that id, or None."""

@@ -56,6 +56,7 @@ from geartrain.runtime._circuit import is_raised, store_raised
 from geartrain.runtime._delivery import NOTHING, Delivery, kept
 from geartrain.runtime._entry import Moved, Revived, entry_of, nothing_new
 from geartrain.runtime._judging import PendingVerdicts, ask_policy
+from geartrain.runtime._linger import Linger
 from geartrain.runtime._log import log, log_stuck, log_verdicts
 from geartrain.runtime._node import FoundSpecs, Node
 from geartrain.runtime._outgoing import gone_sub_agent, outgoing, sent_by
@@ -67,16 +68,15 @@ _RECENT: Final = 256
 _RETRY: Final = Backoff(initial_seconds=0.1, factor=2.0, max_seconds=5.0, jitter=0.0)
 # So often the store may raise what nobody has thought of before it counts against the run, if it writes for others.
 _RAISES: Final = 3
-_LINGER_SECONDS: Final = 5.0
 
 
 class RunActor:
     """One run at work in this process. Made when something is to be done, dropped when the run rests."""
 
     __slots__ = (
+        "_linger",
         "_recent",
         "_retries",
-        "_stays_until",
         "_tail_bytes",
         "_writes_before",
         "appending",
@@ -103,8 +103,7 @@ class RunActor:
         self.inbox_more = False
         self._retries = 0
         self._writes_before = 0
-        # Until then it stays in memory, on the loop's clock, though it rests.
-        self._stays_until = 0.0
+        self._linger: Linger | None = None
         # The append under way, or the last one.
         self.appending: asyncio.Future[int] | None = None
         self.cell: Cell[Delivery] = Cell(
@@ -456,29 +455,18 @@ class RunActor:
     def _rest_soon(self) -> None:
         if not self.at_rest:
             return
-        loop = asyncio.get_running_loop()
-        if not sub_agents_at_work(self.run):
-            self._stays_until = 0.0
-            loop.call_soon(self.rest_if_idle)
-            return
-        # It is likely to hear of them soon, and reading it again costs more. One timer at a time is set.
-        lingers, self._stays_until = self._stays_until > loop.time(), loop.time() + _LINGER_SECONDS
-        if not lingers:
-            loop.call_at(self._stays_until, self._rest_at_last)
-
-    def _rest_at_last(self) -> None:
-        loop = asyncio.get_running_loop()
-        if self._stays_until > loop.time():
-            loop.call_at(self._stays_until, self._rest_at_last)
+        if sub_agents_at_work(self.run):
+            self._linger = self._linger or Linger(self.rest_if_idle)
+            self._linger.renew()
         else:
-            self.rest_if_idle()
+            self._linger = None
+            asyncio.get_running_loop().call_soon(self.rest_if_idle)
 
     def rest_if_idle(self) -> None:
         """Leave memory if nothing is to be done: no effect, no message, no append under way."""
         here = self.node.actors.get(self.run.id) is self
-        if self._stays_until > asyncio.get_running_loop().time():
-            return
-        if here and self.at_rest and self.cell.idle and not self.node.effects.of(self.run.id):
+        lingers = self._linger is not None and not self._linger.over
+        if here and not lingers and self.at_rest and self.cell.idle and not self.node.effects.of(self.run.id):
             self.drop(None)
             if not self.run.seq:  # its start was not stored: whoever waits for it already waits for nothing
                 self.node.fail_waiters(self.run.id, RunNotFound(self.run.id))

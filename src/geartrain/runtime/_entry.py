@@ -125,7 +125,9 @@ def _outside_waits(run: Run, spec: AgentSpec) -> Iterator[str]:
     if awaits_reply(run, spec):
         yield "reply"
     if run.ending is None:
-        yield from (f"{call.event or 'answer'}({call.id})" for call in run.calls if call.external and awaits_answer(call))
+        yield from (
+            f"{call.event or 'answer'}({call.id})" for call in run.calls if call.external and awaits_answer(call)
+        )
     if sub_agents_at_work(run):
         yield SUB_AGENTS
 

@@ -178,8 +178,10 @@ class Kin:
         for item in items:
             event = decode_event(item.type, item.version, item.body)
             if isinstance(event, RunStarted):
-                data = await self._node.journal.spec(event.spec)
-                if data is not None:
+                registered = self._node.agents.get(event.agent)
+                if registered is not None and registered.digest == event.spec:
+                    specs[event.spec] = (registered.spec, registered.encoded)
+                elif (data := await self._node.journal.spec(event.spec)) is not None:
                     specs[event.spec] = (decode_spec(data), data)
         return specs  # type: ignore[return-value]
 

@@ -70,6 +70,7 @@ class Moving:
     event: Event
     agents: Mapping[str, RegisteredAgent]
     limits: Limits
+    begun: Sequence[Call]
 
 
 class Sent(msgspec.Struct, frozen=True, gc=False):
@@ -87,16 +88,16 @@ def _begun(before: Run, after: Run) -> Sequence[Call]:
     """Return the calls that a step has set to work; of a thousand open ones it has touched few."""
     if after.calls is before.calls:
         return ()
-    touched = [now for was, now in zip_longest(before.calls, after.calls) if now is not was and now is not None]
-    began = [call for call in touched if call.status is CallStatus.RUNNING]
-    known = [before.call(call.id) for call in began]
-    return [now for was, now in zip(known, began, strict=True) if was is None or was.status is not CallStatus.RUNNING]
+    touched = [pair for pair in zip_longest(before.calls, after.calls) if pair[0] is not pair[1]]
+    running = [(was, now) for was, now in touched if now is not None and now.status is CallStatus.RUNNING]
+    # As long as a turn is open its calls keep their places.
+    return [now for was, now in running if was is None or was.id != now.id or was.status is not CallStatus.RUNNING]
 
 
 def starts(moving: Moving) -> Iterator[Sent]:
     """Yield the starts of sub-agents whose calls this step has begun. An agent that is not here sends nothing."""
-    before, after = moving.before, moving.after
-    for call in _begun(before, after):
+    after = moving.after
+    for call in moving.begun:
         registered = moving.agents.get(call.tool)
         if call.sub_agent and registered is not None:
             yield Sent(
@@ -210,7 +211,7 @@ def named_events(moving: Moving) -> Iterator[Sent]:
     """Yield what a call publishes or waits for, to the root; and what the root answers."""
     before, after, event = moving.before, moving.after, moving.event
     root = after.root or after.id
-    for call in _begun(before, after):
+    for call in moving.begun:
         if call.event:
             brought = published_by(after, call) if call.event == "publish" else awaited_by(after, call)
             yield Sent(root, brought)
@@ -229,7 +230,7 @@ def sent_by(
     """Return what the steps *moves* send, in their order."""
     sent: list[Sent] = []
     for moved in moves:
-        moving = Moving(before, moved.run, moved.event, agents, limits)
+        moving = Moving(before, moved.run, moved.event, agents, limits, _begun(before, moved.run))
         for sender in SENDERS:
             sent.extend(sender(moving))
         before = moved.run

@@ -649,3 +649,38 @@ async def test_a_tree_that_was_left_in_the_middle_is_moved_by_whoever_waits_for_
         run = await runtime.get("r-root")
 
         assert (await getattr(run, wait)()).answer == "done"
+
+
+class CountingJournal(LastingJournal):
+    """Counts how often a run is read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loads: list[str] = []
+
+    async def load(self, run_id: str) -> Any:
+        self.loads.append(run_id)
+        return await super().load(run_id)
+
+
+async def test_a_parent_stays_in_memory_as_long_as_it_hears_of_its_sub_agents_now_and_then() -> None:
+    journal = CountingJournal()
+    below = [searcher(Delay(2.0 * n + 1, "found"), name=f"s{n}") for n in range(15)]
+    agent = team(*[delegate(each.name) for each in below], below=below)
+    async with Store().runtime(agent, target=journal) as runtime:
+        run = await runtime.start(agent, "go")
+        await run.wait_ended()
+
+        assert journal.loads.count(run.id) == 0
+
+
+async def test_a_parent_that_hears_of_no_sub_agent_for_some_seconds_leaves_memory() -> None:
+    agent = team(delegate("search"), below=[searcher(Delay(60.0, "found"))])
+    async with Store().runtime(agent) as runtime:
+        run = await runtime.start(agent, "go")
+        await asyncio.sleep(1)
+        assert run.id in runtime._host.node.actors
+        await asyncio.sleep(10)
+
+        assert run.id not in runtime._host.node.actors
+        assert (await run.wait_ended()).answer == "done"
