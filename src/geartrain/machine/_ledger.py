@@ -80,7 +80,8 @@ def only_sub_agents(run: Run, spec: AgentSpec) -> bool:
 
 def may_consult(draft: Draft) -> bool:
     """Whether a turn is left that no sub-agent at work has reserved."""
-    return left_of(draft.run, "max_turns") >= 1 or not sub_agents_at_work(draft.run)
+    run = draft.run
+    return _left_of(run, run.reserved())["max_turns"] >= 1 or not sub_agents_at_work(run)
 
 
 def start_sub_agents(draft: Draft, waiting: Sequence[Call]) -> bool:
