@@ -92,6 +92,9 @@ def test_a_list_keeps_to_one_tree(world: World) -> None:
 
     assert len(rows) == 3
     assert {row["root"] for row in rows} == {root}
+    below = next(row["id"] for row in rows if row["id"] != root)
+    assert json.loads(world.run("list", "--root", below, "--json").stdout) == rows
+    assert f"parent     {root}\n" in world.run("show", below).stdout
 
 
 def test_what_all_ids_begin_with_names_the_root_of_the_only_tree(world: World) -> None:

@@ -35,7 +35,7 @@ async def list_(
         bool, typer.Option("--stuck", help="Only runs that do not get on: why, since when, what was done about it.")
     ] = False,
     root: Annotated[
-        str | None, typer.Option("--root", metavar="RUN", help="Only this run and all below it.", show_default=False)
+        str | None, typer.Option("--root", metavar="RUN", help="Only the tree that this run is in.", show_default=False)
     ] = None,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="How many at most.")] = 20,
     everything: Annotated[bool, typer.Option("--all", help="All of them, however many.")] = False,

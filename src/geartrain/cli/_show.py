@@ -156,6 +156,7 @@ async def _print_header(setting: Setting, one: Given, snapshot: RunSnapshot) -> 
         ("run", snapshot.id),
         ("state", f"{snapshot.state}{'  waits for ' + ', '.join(waits) if waits else ''}"),
         ("agent", snapshot.agent),
+        ("parent", _above(snapshot)),
         ("input", snapshot.input),
         ("continues", snapshot.continues),
         ("labels", ", ".join(f"{key}={value}" for key, value in snapshot.labels.items())),
@@ -178,6 +179,13 @@ async def _print_header(setting: Setting, one: Given, snapshot: RunSnapshot) -> 
             screen.answer(f"{name:<11}{line}")
     if not one.exported:  # what is to be done next, and with which code, its store knows
         await _print_next(setting, one, snapshot)
+
+
+def _above(snapshot: RunSnapshot) -> str:
+    """Return for whom a run is at work: its parent, and the root if that is another one."""
+    return snapshot.parent + (
+        f", below root {snapshot.root}" if snapshot.root not in (snapshot.id, snapshot.parent) else ""
+    )
 
 
 async def _print_next(setting: Setting, one: Given, snapshot: RunSnapshot) -> None:
@@ -240,13 +248,15 @@ async def list_runs(
     limit: int | None,
     root: str | None = None,
 ) -> int:
-    """Print runs, newest first; *limit* None prints all, *root* is that of the tree that they are in. Returns 0."""
+    """Print runs, newest first; *limit* None prints all, *root* is any run of the tree that they are in. Returns 0."""
     if root is None:
         place = store_to_read(setting.store, setting.folder, setting.index)
     else:
         place, root = await find_run(root, setting.store, setting.folder, setting.index)
     found: list[RunSummary] = []
     async with open_reader(place.path) as reader:
+        row = await reader.journal.head(root) if root is not None else None
+        root = (row.head.root if row is not None else None) or root
         after: tuple[float, str] | None = None
         while limit is None or len(found) < limit:
             page = _PAGE if limit is None else min(_PAGE, limit - len(found))

@@ -67,6 +67,8 @@ class FanOut(Plan):
         if gather is not None and not is_plain_function(gather):
             raise PlanRefused("FanOut", WrongPlan.GATHER, gather)
         self._run: Final = run
+        self.agents = () if isinstance(run, Tool) else (run,)
+        self.tools = (run,) if isinstance(run, Tool) else ()
         name = name_of(run)
         self._name: Final = name if NAME.fullmatch(name) else "item"
         self.at_once: Final = at_once
@@ -76,25 +78,11 @@ class FanOut(Plan):
         self._parameter: Final = _parameter_of(run)
         self._find: Final[Any] = inputs if is_plain_function(inputs) else None
         self._inputs: Final = () if self._find is not None else self._checked(inputs)
+        self.width = len(self._inputs)
         # What was made of the inputs last: they are asked for at each turn, and hardly ever others.
         self._made: tuple[tuple[Item, ...], Sequence[Job]] = ((), ())
         if self._find is None and self._needed(len(self._inputs)) > len(self._inputs):
             raise PlanRefused("FanOut", WrongPlan.NEED, need)
-
-    @property
-    def agents(self) -> Sequence[Agent | str]:
-        """The agent, if it is one."""
-        return () if isinstance(self._run, Tool) else (self._run,)
-
-    @property
-    def tools(self) -> Sequence[Tool]:
-        """The tool, if it is one."""
-        return (self._run,) if isinstance(self._run, Tool) else ()
-
-    @property
-    def width(self) -> int:
-        """The number of inputs, if that is known."""
-        return len(self._inputs)
 
     def next(self, progress: Progress, /) -> Do | Done | Fail:
         """Begin the next ones while there is room; see `Plan.next`."""

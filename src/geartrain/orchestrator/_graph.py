@@ -26,7 +26,7 @@ from geartrain.orchestrator._inputs import (
     told,
 )
 from geartrain.orchestrator._step import Step, name_of
-from geartrain.runtime import Agent, Do, Done, Fail, Job, Plan, ToolGuardrail
+from geartrain.runtime import Agent, Do, Done, Fail, Job, Plan
 from geartrain.tools import Tool
 
 # As many sub-agents of one run as there are at once by default; more would only wait elsewhere.
@@ -61,27 +61,11 @@ class Graph(Plan):
         self.at_once: Final = at_once
         self._answer: Final = answer
         self._answer_maker: Final = self._answer_of(answer)
-        self._runs: Final = _runs(self.steps)
-
-    @property
-    def agents(self) -> Sequence[Agent | str]:
-        """The agents that its steps run."""
-        return [run for run in self._runs if not isinstance(run, Tool)]
-
-    @property
-    def tools(self) -> Sequence[Tool]:
-        """The tools that its steps run."""
-        return [run for run in self._runs if isinstance(run, Tool)]
-
-    @property
-    def guardrails(self) -> Sequence[ToolGuardrail]:
-        """Who asks a person at approvals, if there are any."""
-        return (ask_a_person,) if APPROVALS in self._runs else ()
-
-    @property
-    def width(self) -> int:
-        """The number of its steps."""
-        return len(self.steps)
+        runs = _runs(self.steps)
+        self.agents = [run for run in runs if not isinstance(run, Tool)]
+        self.tools = [run for run in runs if isinstance(run, Tool)]
+        self.guardrails = (ask_a_person,) if APPROVALS in runs else ()
+        self.width = len(self.steps)
 
     def next(self, progress: Progress, /) -> Do | Done | Fail:
         """Begin what can begin; see `Plan.next`."""

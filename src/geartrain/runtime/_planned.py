@@ -88,27 +88,16 @@ class Plan(ABC):
 
     `next` is called on the event loop whenever there is something new: it decides at once, from its argument alone.
     Anything else (a clock, a file, randomness) would make it decide otherwise after a restart; that belongs in a tool.
+
+    `agents` and `tools` are what it runs, an agent as itself or by the name that a runtime has it under; `guardrails`
+    are asked about its calls before the runtime's policy. Of steps it has at least its `width`: more than
+    `Limits.sub_agent_width` are refused when a runtime is opened.
     """
 
-    @property
-    def agents(self) -> Sequence[Agent | str]:
-        """The agents that it runs, each an `Agent` or the name of one that the runtime has."""
-        return ()
-
-    @property
-    def tools(self) -> Sequence[Tool]:
-        """The tools that it runs."""
-        return ()
-
-    @property
-    def guardrails(self) -> Sequence[ToolGuardrail]:
-        """Who is asked about its calls before the runtime's policy."""
-        return ()
-
-    @property
-    def width(self) -> int:
-        """How many steps it has at least; more than `Limits.sub_agent_width` are refused when a runtime is opened."""
-        return 0
+    agents: Sequence[Agent | str] = ()
+    tools: Sequence[Tool] = ()
+    guardrails: Sequence[ToolGuardrail] = ()
+    width: int = 0
 
     @abstractmethod
     def next(self, progress: Progress, /) -> Do | Done | Fail:

@@ -33,11 +33,7 @@ class Asked(Plan):
     """A plan of the test's own."""
 
     def __init__(self, decide: Callable[[Progress], Any], *tools: Tool) -> None:
-        self._decide, self._tools = decide, tools
-
-    @property
-    def tools(self) -> Any:
-        return self._tools
+        self._decide, self.tools = decide, tools
 
     def next(self, progress: Progress, /) -> Any:
         return self._decide(progress)
