@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import sqlite3
+from pathlib import Path
+from typing import Any
 
 import aiosqlite
 import pytest
@@ -75,6 +77,27 @@ def test_any_flipped_byte_of_a_body_is_noticed(body: bytes, at: int, flip: int) 
 
     with pytest.raises(RunCorrupt):
         event_of("r", (*row[:-1], bytes(damaged)))
+
+
+def test_a_run_that_is_born_while_it_is_looked_for_is_not_taken_for_damaged(tmp_path: Path) -> None:
+    """Its head and its events are read as of one moment."""
+    path = tmp_path / "runs.db"
+    writer = sqlite3.connect(path, isolation_level=None)
+    writer.execute("PRAGMA journal_mode=WAL")
+    for statement in statements(MIGRATIONS[0]):
+        writer.execute(statement)
+
+    class Slow(sqlite3.Connection):
+        """A connection that looks for events only after somebody else has written some."""
+
+        def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
+            if sql.startswith("SELECT 1 FROM events"):
+                writer.execute("INSERT INTO events VALUES ('r', 1, 'e', 'T', 1, 0, '', '', 0, 0, 0, x'')")
+            return super().execute(sql, *parameters)
+
+    reader = sqlite3.connect(path, isolation_level=None, factory=Slow)
+
+    assert _reads.head(reader, "r") is None
 
 
 def plan_of(ask: str) -> str:

@@ -44,6 +44,11 @@ def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
 
 def head(connection: sqlite3.Connection, run_id: str) -> RunRow | None:
     """Return one run's line, or None."""
+    with snapshot(connection):
+        return _head(connection, run_id)
+
+
+def _head(connection: sqlite3.Connection, run_id: str) -> RunRow | None:
     row = connection.execute(
         f"{_LINES} WHERE runs.run_id = ?",
         (run_id,),
@@ -63,7 +68,7 @@ def _mark_of(row: tuple[Any, ...]) -> Mark | None:
 def load(connection: sqlite3.Connection, run_id: str) -> LoadedRun | None:
     """Return what is needed to go on with a run, or None."""
     with snapshot(connection):
-        row = head(connection, run_id)
+        row = _head(connection, run_id)
         if row is None:
             return None
         seq, version, body = _checkpoint(connection, run_id, row.last_seq)
@@ -119,7 +124,7 @@ def _specs(connection: sqlite3.Connection, run_id: str) -> dict[str, bytes]:
 def events(connection: sqlite3.Connection, run_id: str, after: int, limit: int) -> Sequence[StoredEvent]:
     """Return events numbered above *after*, in order, at most *limit*."""
     with snapshot(connection):
-        row = head(connection, run_id)
+        row = _head(connection, run_id)
         return [] if row is None else _events(connection, run_id, after, row.last_seq, limit)
 
 
