@@ -14,7 +14,7 @@ from geartrain.limits import RESTARTS_KEPT
 from geartrain.machine import _events as events
 from geartrain.machine._charging import charge_lost
 from geartrain.machine._draft import Draft, Refused
-from geartrain.machine._ending import end_if_idle
+from geartrain.machine._ending import end_if_idle, wait_anew
 from geartrain.machine._events import ActorRestarted, EventBase, RunQuarantined, RunRecovered
 from geartrain.machine._moves import (
     ask_again,
@@ -73,6 +73,7 @@ def on_recovered(draft: Draft, event: RunRecovered) -> None:
     outside = awaits_reply(draft.run, draft.spec) and draft.spec.limits.external_seconds is not None
     if draft.run.state is not RunState.SUSPENDED and not outside:
         draft.set(entered_at=draft.now)
+    wait_anew(draft)
     interrupt(draft)
 
 

@@ -125,8 +125,18 @@ def grace_over(draft: Draft) -> None:
         end_now(draft)
         return
     _leave_over(draft, [call for call in draft.run.calls if not call.sub_agent])
-    until = draft.now + draft.spec.limits.dwell_seconds / (draft.run.depth + 1)
-    draft.set(ending=replace(ending, grace_until=until, extended=True))
+    draft.set(ending=replace(ending, grace_until=_patient_until(draft), extended=True))
+
+
+def wait_anew(draft: Draft) -> None:
+    """Begin the wait for sub-agents anew: they could not end while no process was at work."""
+    ending = draft.run.ending
+    if ending is not None and ending.extended:
+        draft.set(ending=replace(ending, grace_until=_patient_until(draft)))
+
+
+def _patient_until(draft: Draft) -> float:
+    return draft.now + draft.spec.limits.dwell_seconds / (draft.run.depth + 1)
 
 
 def check_budget(draft: Draft) -> None:

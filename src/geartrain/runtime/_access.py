@@ -41,6 +41,7 @@ from geartrain.machine import (
     TurnTaken,
     event_digest,
     rests,
+    sub_agents_at_work,
 )
 from geartrain.mailbox import Lane
 from geartrain.persistence import StoredEvent
@@ -223,9 +224,8 @@ class RunAccess:
 
     async def wait_until(self, run_id: str, *, at_rest: bool) -> RunSnapshot:
         """Wait until a run has ended (or rests, with all that is below it); see `RunHandle`."""
-        row = None if at_rest or run_id in self._host.node.actors else await self._host.node.journal.head(run_id)
-        if row is not None and row.mark is None and SUB_AGENTS in row.head.holds:
-            await self._host.residents.kin.busy(run_id)  # nobody else moves those below it
+        if await self._has_sub_agents(run_id):
+            await self._host.residents.kin.adopt(run_id)  # perhaps nobody else moves those below it
         while True:
             snapshot = await self._reached(run_id, at_rest=at_rest)
             # A run may be on its way to itself, too: the root keeps what its tree publishes.
@@ -240,6 +240,13 @@ class RunAccess:
                 await asyncio.wait([moved], timeout=_LOOK_AGAIN_SECONDS)
             finally:
                 kin.unfollow(snapshot.root, moved)
+
+    async def _has_sub_agents(self, run_id: str) -> bool:
+        actor = self._host.node.actors.get(run_id)
+        if actor is not None and actor.run.seq:
+            return bool(sub_agents_at_work(actor.run))
+        row = await self._host.node.journal.head(run_id)
+        return row is not None and row.mark is None and SUB_AGENTS in row.head.holds
 
     async def _reached(self, run_id: str, *, at_rest: bool) -> RunSnapshot:
         """Wait until a run itself has ended (or rests)."""

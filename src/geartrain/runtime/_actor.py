@@ -175,6 +175,8 @@ class RunActor:
     def _take(self, delivery: Delivery, run: Run, moves: list[Moved], taken: list[tuple[Delivery, int]]) -> Run:
         event = delivery.event
         digest = event_digest(event) if delivery.outside else ""
+        if delivery.inbox is not None:  # it says when it was sent; until now nobody may have been here to take it
+            event = self.node.dated_now(event)
         event = self.node.dated(event, run)
         if digest and (known := self._recent.get(event.id)) is not None:
             if known[0] == digest:

@@ -12,8 +12,9 @@ Rule 3: a tree rests when nothing in it works, is queued, or is on its way.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import Final, Protocol
 
 from geartrain.errors import GeartrainError, RunNotBegun, RunNotFound
@@ -253,33 +254,47 @@ class Kin:
 
     async def busy(self, run_id: str) -> bool:
         """Return whether anything below a run works, is queued, or is on its way; what nobody moves is moved."""
-        actor = self._node.actors.get(run_id)
-        run = actor.run if actor is not None and actor.run.seq else (await read_run(self._node.journal, run_id)).run
-        if run.state not in ENDED and await self._node.journal.inbox(run_id, limit=1):
-            self.call((run_id,))  # perhaps an event that somebody below waits for
-            return True
-        for call in sub_agents_at_work(run):
-            if await self._child_busy(run_id, sub_agent_run_id(run_id, call.id)):
+        async with contextlib.aclosing(self._busy(run_id)) as busy:
+            async for _ in busy:
                 return True
         return False
 
-    async def _child_busy(self, parent: str, run_id: str) -> bool:
+    async def adopt(self, run_id: str) -> None:
+        """Have all below a run go on that another process has left in the middle, side by side."""
+        async for _ in self._busy(run_id):
+            pass
+
+    async def _busy(self, run_id: str) -> AsyncGenerator[str, None]:
+        """Yield all of a run and of what is below it that is to move; each that nobody moves is called."""
         node = self._node
         actor = node.actors.get(run_id)
-        if actor is not None and actor.run.seq:
-            works = actor.run.state in ENDED or not rests(actor.run, actor.specs[actor.run.spec])
-            return works or not actor.cell.idle or await self.busy(run_id)
-        row = await node.journal.head(run_id)
-        if run_id in node.apart or (row is not None and row.mark is not None):
-            return False
-        waiting = await node.journal.inbox(run_id, limit=PAGE)
-        if row is None and _held(waiting):
-            return False
-        if row is None or row.head.live or row.head.ended or waiting:
-            # Its end is on its way to its parent, if it has ended.
-            self.call((parent if row is not None and row.head.ended else run_id,))
-            return True
-        return SUB_AGENTS in row.head.holds and await self.busy(run_id)
+        run = actor.run if actor is not None and actor.run.seq else (await read_run(node.journal, run_id)).run
+        if run.state not in ENDED and await node.journal.inbox(run_id, limit=1):
+            self.call((run_id,))  # perhaps an event that somebody below waits for
+            yield run_id
+        for call in sub_agents_at_work(run):
+            child = sub_agent_run_id(run_id, call.id)
+            actor = node.actors.get(child)
+            if actor is not None and actor.run.seq:
+                works = actor.run.state in ENDED or not rests(actor.run, actor.specs[actor.run.spec])
+                if works or not actor.cell.idle:
+                    yield child
+            else:
+                row = await node.journal.head(child)
+                if child in node.apart or (row is not None and row.mark is not None):
+                    continue
+                waiting = await node.journal.inbox(child, limit=PAGE)
+                if row is None and _held(waiting):
+                    continue
+                if row is None or row.head.live or row.head.ended or waiting:
+                    # Its end is on its way to its parent, if it has ended.
+                    self.call((run_id if row is not None and row.head.ended else child,))
+                    yield child
+                if row is None or SUB_AGENTS not in row.head.holds:
+                    continue
+            async with contextlib.aclosing(self._busy(child)) as below:
+                async for each in below:
+                    yield each
 
 
 def _held(items: Sequence[InboxItem]) -> bool:

@@ -187,6 +187,10 @@ class Node:
         self.circuit = StoreCircuit(self.clock)
         self.suspects = Suspects(self.limits)
 
+    def dated_now(self, event: Event) -> Event:
+        """Return *event* as of now."""
+        return msgspec.structs.replace(event, time=max(event.time, self.clock.now()))
+
     def dated(self, event: Event, run: Run) -> Event:
         """Return *event* with the time since the one before in which nothing could go on."""
         waits = self.suspects.waits(run.id)

@@ -22,6 +22,7 @@ from geartrain.machine import (
     PauseRequested,
     ResultStatus,
     RunQuarantined,
+    RunRecovered,
     RunResumed,
     RunState,
     ShareRaised,
@@ -386,6 +387,18 @@ def test_that_its_parent_goes_on_lifts_a_pause_and_nothing_else() -> None:
     assert [str(hold) for hold in bench.run.holds] == ["quarantined"]
     assert "quarantined" in bench.refuses(RunResumed, source="parent")
     assert bench.does(RunResumed, source="user").run.holds == ()
+
+
+def test_a_wait_for_sub_agents_begins_anew_in_another_process() -> None:
+    bench = delegating(1, Budget()).does(CancelRequested)
+    assert bench.run.ending is not None
+    bench.does(GraceElapsed, time=bench.run.ending.grace_until)
+    bench.does(RunRecovered, attempt=1, time=bench.now + 4_000.0)
+    assert bench.run.ending.grace_until == bench.now + StepLimits().dwell_seconds
+
+    ends(bench, "t1.c1", "CANCELLED")
+
+    assert bench.run.state == "CANCELLED"
 
 
 def test_an_ended_run_names_the_sub_agents_that_did_not_end() -> None:
