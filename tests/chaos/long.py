@@ -20,7 +20,7 @@ from pathlib import Path
 
 import disk
 import planted
-from cli_kills import CliKiller
+from command_kills import examples, kill_example, table
 
 from geartrain.faults import FAULT_POINTS
 from geartrain.testing.kill import REFERENCE_RUNS, ForkServer, Played, Point, Sweep, play_all, sweep
@@ -49,9 +49,13 @@ class Report:
         if played.wrong:
             self.wrong += 1
             self.say(f"WRONG {played}")
+        self.shown(f"{self.played} played, {self.kills} killed, {self.wrong} wrong ")
+
+    def shown(self, line: str) -> None:
+        """Show how far it is, on a terminal."""
         if sys.stderr.isatty() and time.monotonic() - self.tick > 0.5:
             self.tick = time.monotonic()
-            sys.stderr.write(f"\r{self.played} played, {self.kills} killed, {self.wrong} wrong ")
+            sys.stderr.write(f"\r{line} ")
 
     def say(self, line: str) -> None:
         print(f"[{time.monotonic() - self.begun:5.0f} s] {line}", flush=True)
@@ -107,24 +111,11 @@ def break_files(report: Report, servers: Sequence[ForkServer], step: int, seed: 
 
 
 def kill_commands(report: Report, count: int, seed: int) -> None:
-    """Kill the command line at random moments, two at a time."""
-    left: Counter[str] = Counter()
-
-    def some(part: int) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            killer = CliKiller(Path(folder), seed + part)
-            for number in range(1, count // 2 + 1):
-                found = killer.kill()
-                left[found.left] += 1
-                if found.wrong:
-                    report.wrong += 1
-                    where = f"seed {seed + part}, kill {number} after {found.seconds:.3f} s"
-                    report.say(f"WRONG {where}: {'; '.join(found.wrong)}")
-
+    """Kill the command lines of the examples at random moments, two at a time."""
     with ThreadPoolExecutor(2) as threads:
-        list(threads.map(some, range(2)))
-    total = sum(left.values())
-    report.say(f"{total} commands killed: " + "; ".join(f"{what}: {n}" for what, n in left.most_common()))
+        done = list(threads.map(lambda name: kill_example(name, count, seed, report.shown), examples()))
+    report.wrong += sum(bool(found.wrong) for found in done)
+    report.say(f"commands killed:\n{table(done)}")
 
 
 def take_the_disk_away(report: Report, seconds: float) -> None:
@@ -141,7 +132,7 @@ def main() -> int:
     parser.add_argument("--servers", type=int, default=2)
     parser.add_argument("--second", type=float, default=0.05, help="share of points that get second kills")
     parser.add_argument("--step", type=int, default=4, help="every how many-th file operation is broken")
-    parser.add_argument("--commands", type=int, default=50, help="how many commands are killed")
+    parser.add_argument("--commands", type=int, default=50, help="how many commands of each example are killed")
     parser.add_argument("--outage", type=float, default=30.0, help="seconds for which the files cannot be written")
     parser.add_argument("--only", action="append", help="planted, points, files, commands, outage; all if left out")
     options = parser.parse_args()

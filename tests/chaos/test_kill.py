@@ -13,7 +13,6 @@ from pathlib import Path
 import disk
 import planted
 import pytest
-from cli_kills import CliKiller
 
 from geartrain.faults import FAULT_POINTS
 from geartrain.testing.kill import REFERENCE_RUNS, ForkServer, Played, Point, play_all, points_of
@@ -83,14 +82,6 @@ def test_a_store_whose_files_fail_tells_the_truth_and_loses_nothing(breaking: Se
 @pytest.mark.parametrize(("bug", "number"), planted.DISK_BUGS.items(), ids=lambda each: getattr(each, "__name__", None))
 def test_the_harness_finds_a_bug_that_takes_a_failing_disk(bug, number: str, breaking: Sequence[ForkServer]) -> None:
     assert planted.first_finding_on_disk(bug.__name__, number, breaking) is not None
-
-
-def test_a_command_killed_from_outside_is_resumed_and_replayed(tmp_path: Path) -> None:
-    killer = CliKiller(tmp_path)
-
-    killed = [killer.kill()]
-
-    assert [found.wrong for found in killed if found.wrong] == []
 
 
 def test_a_point_that_was_found_wrong_says_how_to_repeat_it(servers: Sequence[ForkServer]) -> None:

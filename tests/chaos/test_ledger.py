@@ -219,6 +219,77 @@ def test_what_is_done_outside_is_done_once_and_answered(found: str, seen: StoreS
     assert any(each.startswith(found) for each in all_found) if found else all_found == []
 
 
+def a_tree() -> list[StoredRun]:
+    """Return a run that has called another one, which has ended; and that one."""
+    calls = {"turn": 1, "calls": [{"tool": "scout", "arguments": '{"input":"go"}'}]}
+    usage = {"input_tokens": 7, "output_tokens": 1}
+    ended = {"call_id": "t1.c1", "run_id": "s", "state": "FINISHED", "text": "Seen.", "turns": 1, "usage": usage}
+    root = [
+        event(1, "RunStarted", "MODEL_THINKING", agent="team"),
+        event(2, "ModelReplied", "WAIT_APPROVAL", **calls),
+        event(3, "PermissionsEvaluated", "SUSPENDED", verdicts=[{"call_id": "t1.c1", "verdict": "allow"}]),
+        event(4, "SubAgentEnded", "MODEL_THINKING", **ended),
+        event(5, "ModelReplied", "FINISHED", turn=2, text="Done."),
+    ]
+    below = [
+        event(1, "RunStarted", "MODEL_THINKING", agent="scout", parent={"run_id": "r", "call_id": "t1.c1"}),
+        event(2, "ModelReplied", "FINISHED", turn=1, text="Seen."),
+    ]
+    return [
+        StoredRun("r", "FINISHED", 5, False, True, (), False, tuple(root), root="r", tokens=10),
+        StoredRun("s", "FINISHED", 2, False, True, (), False, tuple(below), parent="r", root="r", tokens=8),
+    ]
+
+
+def tree(*runs: StoredRun, **fields: Any) -> StoreSeen:
+    return StoreSeen({run.run_id: run for run in runs}, 1, **fields)
+
+
+def told_otherwise(**body: Any) -> StoreSeen:
+    root, below = a_tree()
+    told = replace(root.events[3], body={**root.events[3].body, **body})
+    return tree(replace(root, events=(*root.events[:3], told, *root.events[4:])), below)
+
+
+def begun(*events: int, root_ended: bool = True, **body: Any) -> StoreSeen:
+    """Return that tree with only these events of the root, and another start of the run below it."""
+    root, below = a_tree()
+    start = replace(below.events[0], body={**below.events[0].body, **body})
+    kept = tuple(root.events[place - 1] for place in events)
+    return tree(replace(root, events=kept, ended=root_ended), replace(below, events=(start, below.events[1])))
+
+
+def test_nothing_is_found_wrong_with_a_tree_whose_end_is_told_and_charged() -> None:
+    seen = [Line("told", "r", more={"tree_tokens": 18})]
+
+    assert check(tree(*a_tree()), seen, final=True) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "seen"),
+    [
+        ("(15) s was started before r had stored the call", begun(1)),
+        ("(15) s was started before r had stored the call", begun(1, 2, 3, agent="guide")),
+        ("(15) s was started before the verdict", begun(1, 2)),
+        ("(15) s is the run of a sub-agent, and its parent", tree(a_tree()[1])),
+        ("(15) s was started 0 times", tree(a_tree()[0], replace(a_tree()[1], events=()))),
+        ("(15) the end of t1.c1, event 4 of r, is that of a run that is not stored", tree(a_tree()[0])),
+        ("(15) the end of t1.c1, event 4 of r, says FAILED", told_otherwise(state="FAILED")),
+        ("(15) the end of t1.c1, event 4 of r, says 'No.'", told_otherwise(text="No.")),
+        ("(15) the end of t1.c1, event 4 of r, is charged 2 turns", told_otherwise(turns=2)),
+        ("(15) the end of t1.c1, event 4 of r, is charged 0 tokens", told_otherwise(usage={})),
+        ("(15) r was seen to have used 18 tokens", tree(replace(a_tree()[0], tokens=9), a_tree()[1])),
+        ("(15) s is FINISHED, and its root r has ended", tree(a_tree()[0], replace(a_tree()[1], ended=False))),
+        ("(15) s has ended, and its parent does not know", begun(1, 2, 3, root_ended=False)),
+        ("(15) SubAgentEnded still waits for r", tree(*a_tree(), sent=(("r", "SubAgentEnded"),))),
+    ],
+)
+def test_runs_of_a_tree_that_do_not_fit_together_are_found(found: str, seen: StoreSeen) -> None:
+    all_found = check(seen, [Line("told", "r", more={"tree_tokens": 18})], final=True)
+
+    assert any(each.startswith(found) for each in all_found), all_found
+
+
 def test_a_line_that_was_cut_off_never_counted(tmp_path: Path) -> None:
     Ledger(tmp_path / "ledger").write("start", "a", kind="read", turn=1)
     with (tmp_path / "ledger").open("a") as file:

@@ -22,7 +22,7 @@ from geartrain import faults
 from geartrain.errors import EventRefused, GeartrainError
 from geartrain.limits import Limits
 from geartrain.persistence import CommitUnknown, StoreFailed
-from geartrain.runtime import OpenCall, RunHandle, RunSnapshot, Runtime
+from geartrain.runtime import OpenCall, RunHandle, Runtime
 from geartrain.testing._kill_runs import Make, Scenario
 from geartrain.testing.ledger import Ledger
 
@@ -158,8 +158,11 @@ class Client:
                 return FAILED  # suspended, and nobody can do anything about it
             for call in waiting:
                 await self._answer(handle if call.run_id == handle.id else await runtime.get(call.run_id), call)
-        self._ledger.write("told", handle.id, id="", seq=snapshot.seq, state=snapshot.state, answer=snapshot.answer)
-        return await self._replayed(runtime, snapshot)
+        tokens, now = snapshot.tree_usage.total_tokens, snapshot
+        self._ledger.write(
+            "told", handle.id, id="", seq=now.seq, state=now.state, answer=now.answer, tree_tokens=tokens
+        )
+        return await self._replayed(runtime)
 
     async def _started(self, runtime: Runtime) -> RunHandle:
         while True:
@@ -244,11 +247,12 @@ class Client:
             os._exit(GAVE_UP)
         await asyncio.sleep(0.05)
 
-    async def _replayed(self, runtime: Runtime, snapshot: RunSnapshot) -> int:
-        report = await runtime.replay(snapshot.id)
-        if report.difference is not None or report.events != snapshot.seq or report.state != snapshot.state:
-            sys.stderr.write(f"replay: {report}; seen: {snapshot.seq} {snapshot.state}\n")
-            return REPLAY_DIFFERS
+    async def _replayed(self, runtime: Runtime) -> int:
+        for run in await runtime.list(limit=1_000):
+            report = await runtime.replay(run.id)
+            if report.difference is not None or report.events != run.seq or report.state != run.state:
+                sys.stderr.write(f"replay of {run.id}: {report}; seen: {run.seq} {run.state}\n")
+                return REPLAY_DIFFERS
         return 0
 
 

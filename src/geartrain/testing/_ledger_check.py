@@ -8,7 +8,8 @@ is stored; (4) an effect under approval has one earlier, matching yes, and nothi
 was to be asked about first; (5) events are numbered 1..n; (6) a run has one terminal event, and it is the last; (7) a
 call has one result, and the model sees results in call order; (8) epochs never fall; (9) nothing starts before its
 cause is stored; (10) the first thing appended to a run that was left in the middle is that it was taken over; (11) the
-file is intact, and in the end every run has ended or waits for a person.
+file is intact, and in the end every run has ended or waits for a person; (15) the runs of a tree were started by calls,
+their ends are those calls' results and charged as they came about, and none outlives its root.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from geartrain.testing._ledger_calls import (
     without_a_result,
 )
 from geartrain.testing._ledger_store import ENDS, SeenEvent, StoredRun, StoreSeen
+from geartrain.testing._ledger_trees import ends_are_told, none_outlives_its_root, started_by_a_call, used_tokens
 
 
 class LineLike(Protocol):
@@ -372,6 +374,21 @@ def at_rest(evidence: Evidence) -> Iterator[str]:
             yield f"{run.run_id} is stuck in {run.state} after event {run.last_seq}"
 
 
+def kin_is_kept(evidence: Evidence) -> Iterator[str]:
+    """Look for runs of a tree that do not fit together."""
+    yield from started_by_a_call(evidence.store)
+    yield from ends_are_told(evidence.store)
+    for line in evidence.lines:
+        run, tokens = evidence.store.runs.get(line.key), line.more.get("tree_tokens")
+        if run is not None and tokens is not None and tokens != used_tokens(run):
+            yield f"{line.key} was seen to have used {tokens} tokens with all below it, and has used {used_tokens(run)}"
+
+
+def kin_is_at_rest(evidence: Evidence) -> Iterator[str]:
+    """Look for what a tree has left behind."""
+    yield from none_outlives_its_root(evidence.store)
+
+
 Look = Callable[[Evidence], Iterator[str]]
 ALWAYS: tuple[tuple[int, Look], ...] = (
     (1, acknowledged_is_stored),
@@ -386,8 +403,9 @@ ALWAYS: tuple[tuple[int, Look], ...] = (
     (9, caused_before),
     (10, taken_over_first),
     (11, intact),
+    (15, kin_is_kept),
 )
-AT_LAST: tuple[tuple[int, Look], ...] = ((2, ended_has_an_outcome), (11, at_rest))
+AT_LAST: tuple[tuple[int, Look], ...] = ((2, ended_has_an_outcome), (11, at_rest), (15, kin_is_at_rest))
 
 
 def _of_key(store: StoreSeen, key: str) -> tuple[StoredRun | None, str]:

@@ -37,6 +37,9 @@ class StoredRun:
     holds: tuple[str, ...]
     marked: bool
     events: tuple[SeenEvent, ...]
+    parent: str = ""
+    root: str = ""
+    tokens: int = 0
 
     def of_type(self, *types: str) -> list[SeenEvent]:
         """Return the events of these types, in order."""
@@ -45,11 +48,12 @@ class StoredRun:
 
 @dataclass(frozen=True, slots=True)
 class StoreSeen:
-    """All that a store holds, as of the moment of looking."""
+    """All that a store holds, as of the moment of looking; `sent` is what waits for whom: (run id, type)."""
 
     runs: dict[str, StoredRun] = field(default_factory=dict)
     epoch: int = 0
     integrity: str = "ok"
+    sent: tuple[tuple[str, str], ...] = ()
 
 
 def read_store(path: str | os.PathLike[str]) -> StoreSeen:
@@ -85,8 +89,11 @@ def _seen(connection: sqlite3.Connection) -> StoreSeen:
         way = tuple(path.split(">")) if path else ()
         events.setdefault(run_id, []).append(SeenEvent(seq, id_, type_, way, json.loads(body)))
     runs = {}
-    found = connection.execute("SELECT run_id, state, last_seq, live, ended, holds, marked FROM runs")
-    for run_id, state, last_seq, live, ended, holds, marked in found:
+    found = connection.execute(
+        "SELECT run_id, state, last_seq, live, ended, holds, marked, parent, root, counters FROM runs"
+    )
+    for run_id, state, last_seq, live, ended, holds, marked, parent, root, counters in found:
+        counted = json.loads(counters)
         runs[run_id] = StoredRun(
             run_id=run_id,
             state=state,
@@ -96,7 +103,11 @@ def _seen(connection: sqlite3.Connection) -> StoreSeen:
             holds=tuple(json.loads(holds)) if holds else (),
             marked=bool(marked),
             events=tuple(events.pop(run_id, ())),
+            parent=parent or "",
+            root=root or "",
+            tokens=counted.get("input_tokens", 0) + counted.get("output_tokens", 0),
         )
     if events:
         integrity += f"; events of runs that have no row: {sorted(events)}"
-    return StoreSeen(runs, epoch, integrity)
+    sent = tuple(connection.execute("SELECT run_id, type FROM inbox ORDER BY number"))
+    return StoreSeen(runs, epoch, integrity, sent)
