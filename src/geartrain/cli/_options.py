@@ -23,7 +23,9 @@ RunOrFileArgument = Annotated[
 CallArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="[CALL]", help="The call, like t3.c1; may be left out if only one waits.", show_default=False
+        metavar="[CALL]",
+        help="The call, like t3.c1 (or RUN/t3.c1 of a run below it); may be left out if only one waits.",
+        show_default=False,
     ),
 ]
 StoreOption = Annotated[
