@@ -174,6 +174,8 @@ class ProgressBook:
             about = {"text": event.text, "size": max(len(event.text), getattr(event, "size", 0))}
             about["artifact"] = getattr(event, "artifact", None)
             about["child"] = getattr(event, "run_id", "")
+        elif isinstance(event, InputReceived) and status is ResultStatus.OK:  # the answer to what it asked
+            about = {"text": event.text, "size": len(event.text)}
         self._steps[name] = replace(self._steps[name], status=status, **about)
         self._size += len(about["text"])
 

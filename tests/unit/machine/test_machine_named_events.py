@@ -72,6 +72,7 @@ def test_what_was_published_is_heard_later_too_and_each_event_once() -> None:
 
     assert short(awaits(root, "a")) == [("r-3", 1, "1")]
     assert short(awaits(root, "a", after=1)) == [("r-3", 3, "3")]
+    assert root.run.awaited == ()
     assert short(awaits(root, "a", after=3)) == []
 
 

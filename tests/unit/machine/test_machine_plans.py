@@ -194,6 +194,8 @@ def test_a_step_goes_by_the_name_that_it_was_asked_for_with() -> None:
     )  # fmt: skip
     assert progress.under_way == (first,)
     assert progress.get("third") is None
+    with pytest.raises(KeyError, match="no step 'third' is to be seen"):
+        progress["third"]
     assert progress.width == 1_000
 
 
@@ -223,6 +225,20 @@ def test_a_step_has_the_whole_text_though_the_context_shows_a_part() -> None:
     assert max(len(message.text) for message in bench.run.messages) < 100
     bench.book.fill("a", "x" * 9_000)
     assert (len(bench.book.progress["a"].text), bench.book.progress["a"].artifact) == (9_000, None)
+
+
+def test_what_a_person_answers_is_whole_too() -> None:
+    bench = Recorded(context=ContextRules(result_bytes=60)).starts()
+    named(bench, "ask", tool="ask").does(InputReceived, text="x" * 500)
+    assert bench.steps() == {"ask": ("ok", "x" * 500)}
+
+
+def test_a_book_counts_all_that_it_keeps_its_run_as_well() -> None:
+    bench = named(Recorded().starts(input="x" * 10_000), "a").verdicts("allow")
+    before = bench.book.size
+    assert before > 10_000
+    bench.finishes("t1.c1", "y" * 5_000)
+    assert bench.book.size >= before + 2 * 5_000
 
 
 def test_what_ends_a_step_without_a_tool_is_told_too() -> None:

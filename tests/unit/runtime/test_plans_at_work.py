@@ -26,7 +26,7 @@ from geartrain.orchestrator import (
     Step,
 )
 from geartrain.runtime import Agent, Allow, Ask, Deny, Runtime, default_policy
-from geartrain.tools import Tool, ToolContext, tool
+from geartrain.tools import Tool, ToolContext, ask_user, tool
 
 
 class Asked(Plan):
@@ -230,6 +230,18 @@ async def test_a_plan_that_does_not_work_ends_its_run_with_the_reason(memory: St
     assert end.error is not None
     assert (end.state, end.error["code"]) == ("FAILED", "plan_failed")
     assert reason in end.error["message"]
+
+
+async def test_what_a_person_answers_a_step_comes_whole_to_the_next(memory: Store) -> None:
+    answer, size = "word " * 3_000, slow("size", 1, [])
+    graph = Graph([Step("ask", ask_user, input="Which?"), Step("other", size), Step("next", size, after=["ask"])])
+    async with memory.runtime(Agent("team", plan=graph)) as runtime:
+        run = await runtime.start("team", "x")
+        rest = await run.wait_at_rest()
+        assert [(call.tool, call.provider_id) for call in rest.waiting] == [("ask_user", "ask")]
+        await run.send(answer)
+        end = await run.wait_ended()
+    assert end.answer == f"## other\n\nsize(x)\n\n## next\n\nsize({answer})"
 
 
 async def test_what_is_said_to_a_plan_is_heard_at_its_next_turn(memory: Store) -> None:
@@ -446,6 +458,18 @@ async def test_large_outputs_are_passed_on_whole(memory: Store) -> None:
     assert end.answer == "50000"
 
 
+async def test_an_output_that_is_too_large_to_be_passed_on_is_shortened_and_its_size_says_so(memory: Store) -> None:
+    @tool(read_only=True)
+    async def many() -> str:
+        """Return more than a call may be given."""
+        return "word " * 10_000
+
+    plan = Pipeline(many, answer=lambda p: f"{p['many'].size} {len(p['many'].text) < 20_000}")
+    async with memory.runtime(Agent("team", plan=plan), limits=quick(argument_bytes=40_000)) as runtime:
+        end = await (await runtime.start("team", "x")).wait_ended()
+    assert end.answer == "50000 True"
+
+
 @pytest.mark.parametrize("how", ["done", "fails", "cancelled", "deadline"])
 async def test_the_progress_of_a_run_is_let_go_of_when_it_ends_however_it_does(memory: Store, how: str) -> None:
     steps = [Step("a", slow("a", 10, [])), Step("b", slow("b", 10, []), after=["a"])]
@@ -468,6 +492,8 @@ async def test_progress_that_has_no_room_is_read_again(memory: Store) -> None:
     agent = Agent("team", plan=reads)
     async with memory.runtime(agent, limits=quick(plan_progress_bytes=1)) as runtime:
         runs = [await runtime.start("team", "x") for _ in range(3)]
+        await asyncio.sleep(2.5)
+        assert len(runtime._host.node.effects.plans) == 1
         ends = [await run.wait_ended() for run in runs]
     assert {end.answer for end in ends} == {"\n".join(f"read {i}" for i in range(20))}
 

@@ -35,9 +35,7 @@ class PlanShelf:
         Raises:
             RunCorrupt: The journal is damaged, or does not lead where it led.
         """
-        book = self._books.pop(run_id, None)
-        if book is None or book.run.seq > seq:
-            book = ProgressBook(run_id)
+        book = self._books.pop(run_id, None) or ProgressBook(run_id)
         await self._read_on(book, seq)
         await self._fill(book)
         self._books[run_id] = book
