@@ -16,11 +16,14 @@ from geartrain.cli._interruption import Interruption
 from geartrain.cli._screen import Screen
 from geartrain.cli._stores import Place
 from geartrain.cli._timeline import line_of
+from geartrain.cli._tree_lines import counts
 from geartrain.errors import GeartrainError, RunNotFound, RunSetApart
 from geartrain.limits import Limits
 from geartrain.machine import HoldKind, RunState
 from geartrain.runtime import OpenCall, RunSnapshot, Runtime, Watch, open_reader
 from geartrain.trace import TraceRecord
+
+_LOOK_SECONDS: Final = 0.5
 
 Act = Callable[[Runtime], Awaitable[object]]
 
@@ -163,15 +166,19 @@ async def _leg(runtime: Runtime, job: Job, act: Act) -> RunSnapshot:
     """Do *act* and wait until the run rests, telling meanwhile what happens."""
     watch = runtime.watch(job.run_id)  # before the act, so that nothing is missed
     rest: RunSnapshot | GeartrainError
+    done = anyio.Event()
     try:
         await act(runtime)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_tell, watch, job)
+            if job.screen.moving:
+                tasks.start_soon(_tell_of_tree, runtime, job, done)
             try:
                 rest = await _rested(runtime, job.run_id)
             except GeartrainError as error:  # the task group would wrap it
                 rest = error
             finally:
+                done.set()
                 watch.close()
     finally:
         watch.close()
@@ -199,6 +206,19 @@ async def _tell(watch: Watch, job: Job) -> None:
             tell(record, job.screen)
     if watch.dropped:
         job.screen.tell(f"… {watch.dropped:,} more records than could be shown; `geartrain show` has them all")
+
+
+async def _tell_of_tree(runtime: Runtime, job: Job, done: anyio.Event) -> None:
+    """Show how far the tree of a run is, in one line that replaces itself, as long as sub-agents are at work."""
+    while not done.is_set():
+        began = anyio.current_time()
+        with suppress(GeartrainError):  # whoever waits for the run is told
+            handle = await runtime.get(job.run_id)
+            if (await handle.snapshot()).sub_agents:
+                job.screen.progress(f"  {counts(await handle.tree())}")
+        with anyio.move_on_after(max(_LOOK_SECONDS, 9 * (anyio.current_time() - began))):
+            await done.wait()
+    job.screen.progress("")
 
 
 def tell(record: TraceRecord, screen: Screen) -> None:

@@ -69,6 +69,9 @@ def summary(snapshot: RunSnapshot) -> str:
     ]
     if snapshot.tool_failures:
         parts.insert(2, counted(snapshot.tool_failures, "failed call"))
+    below = snapshot.tree_usage.total_tokens - usage.total_tokens
+    if below:
+        parts.append(f"sub-agents {counted(below, 'token')}")
     return f"{snapshot.id}  {snapshot.state}  {', '.join(parts)}"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ class Screen:
     def __init__(self, *, json: bool = False, quiet: bool = False) -> None:
         self.json = json
         self.quiet = quiet
+        self._in_progress = False  # whether the line that the cursor is in is to be replaced
         if sys.stderr is None:  # closed when the process began; `print` would take standard output instead
             sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for as long as the process lives
         for stream in (sys.stdout, sys.stderr):
@@ -89,12 +91,15 @@ class Screen:
         if not self.moving:
             return
         try:
-            sys.stderr.write(f"\r\x1b[K{safe(text)}")
+            sys.stderr.write(f"\r\x1b[K{safe(text)[: shutil.get_terminal_size().columns - 1]}")
             sys.stderr.flush()
+            self._in_progress = bool(text)
         except OSError:  # as with all that is told: what is done goes on
             self.quiet = True
 
     def _say(self, text: str, style: str) -> None:
+        if self._in_progress:
+            self.progress("")
         try:
             if style and _is_terminal(sys.stderr):
                 _coloured(text, style)

@@ -9,6 +9,7 @@ import msgspec
 
 from geartrain.cli._acts import Setting, steps_in
 from geartrain.cli._outcome import advice, exit_code, reasons, summary
+from geartrain.cli._screen import Screen
 from geartrain.cli._show import Timeline, left_behind
 from geartrain.cli._stores import Place, find_run
 from geartrain.persistence.sqlite import store_owner
@@ -23,11 +24,16 @@ async def watch(setting: Setting, given: str) -> int:
     place, run_id = await find_run(given, setting.store, setting.folder, setting.index)
     async with open_reader(place.path) as reader:
         end = await _to_its_end(setting, reader.tail(run_id), place)
-    setting.screen.tell(summary(end), "bold")
+    return conclude(setting.screen, end)
+
+
+def conclude(screen: Screen, end: RunSnapshot) -> int:
+    """Say how a run has ended, and return its exit code."""
+    screen.tell(summary(end), "bold")
     for line in reasons(end):
-        setting.screen.say(f"geartrain: {line}", "red")
+        screen.say(f"geartrain: {line}", "red")
     for line in advice(end):
-        setting.screen.say(line, "dim")
+        screen.say(line, "dim")
     return exit_code(end)
 
 
