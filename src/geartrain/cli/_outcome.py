@@ -70,7 +70,7 @@ def summary(snapshot: RunSnapshot) -> str:
     if snapshot.tool_failures:
         parts.insert(2, counted(snapshot.tool_failures, "failed call"))
     below = snapshot.tree_usage.total_tokens - usage.total_tokens
-    if below:
+    if below > 0:
         parts.append(f"sub-agents {counted(below, 'token')}")
     return f"{snapshot.id}  {snapshot.state}  {', '.join(parts)}"
 
