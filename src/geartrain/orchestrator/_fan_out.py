@@ -37,7 +37,7 @@ class FanOut(Plan):
         run: An agent or its name, or a tool; of several parameters a tool is given mappings.
         inputs: What each is given, or a function of the `Progress` that returns it: of its `input` and `context` only,
             for it must return the same whenever it is asked.
-        at_once: How many run at once.
+        at_once: How many run at once; of a tool no more than `Limits.calls_at_once_per_run`.
         need: How many have to go well.
         rest: What becomes of the others once enough have.
         gather: Makes the answer of the steps that are through, in the order of the inputs.

@@ -25,7 +25,7 @@ from geartrain.orchestrator._inputs import (
     template,
     told,
 )
-from geartrain.orchestrator._step import Step, name_of
+from geartrain.orchestrator._step import Step, check, looks_back, maker_for, name_of, outline_of
 from geartrain.runtime import Agent, Do, Done, Fail, Job, Plan
 from geartrain.tools import Tool
 
@@ -52,8 +52,10 @@ class Graph(Plan):
         self._after: Final = {step.name: tuple(dict.fromkeys(step.after)) for step in self.steps}
         self._order: Final = _in_order(self.steps, self._after)
         # Of those that look at them: of a long chain all together would be as many as its square.
-        self._ancestors: Final = {step.name: _ancestors(step.name, self._after) for step in self.steps if step.looks}
-        self._makers: Final = {step.name: step.maker(self._ancestors.get(step.name, _NONE)) for step in self.steps}
+        self._ancestors: Final = {
+            step.name: _ancestors(step.name, self._after) for step in self.steps if looks_back(step)
+        }
+        self._makers: Final = {step.name: maker_for(step, self._ancestors.get(step.name, _NONE)) for step in self.steps}
         before = {name for names in self._after.values() for name in names}
         self._last: Final = tuple(step.name for step in self.steps if step.name not in before)
         if isinstance(at_once, bool) or not isinstance(at_once, int) or at_once < 1:
@@ -127,7 +129,7 @@ class Graph(Plan):
     def outline(self) -> Any:
         """Return as data what the graph is."""
         answer = named(self._answer) if callable(self._answer) else self._answer
-        return {"steps": [step.outline() for step in self.steps], "answer": answer}
+        return {"steps": [outline_of(step) for step in self.steps], "answer": answer}
 
     def misfit(self, progress: Progress, /) -> str:
         """Say which step was begun that is no more, or that was begun too early; see `Plan.misfit`.
@@ -157,7 +159,7 @@ def _checked(steps: Any) -> tuple[Step, ...]:
     for step in steps:
         if not isinstance(step, Step):
             raise PlanRefused("Graph", WrongPlan.STEPS, step)
-        step.check()
+        check(step)
         if step.name in names:
             raise PlanRefused(f"step {step.name!r}", WrongPlan.NAME_TAKEN, step.name)
         names.add(step.name)

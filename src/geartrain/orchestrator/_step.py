@@ -54,73 +54,76 @@ class Step:
     input: Input = None
     needed: bool = True
 
-    def check(self) -> None:
-        """Refuse what is wrong with this step alone.
-
-        Raises:
-            PlanRefused: Something is.
-        """
-        name = self.name
-        if not isinstance(name, str) or not NAME.fullmatch(name):
-            raise PlanRefused("a step", WrongPlan.NAME, name)
-        about = f"step {name!r}"
-        if name == INPUT:
-            raise PlanRefused(about, WrongPlan.NAME_RESERVED, name)
-        if not isinstance(self.run, Agent | Tool | Approval) and not (isinstance(self.run, str) and self.run):
-            raise PlanRefused(about, WrongPlan.RUN, self.run)
-        after: Any = self.after
-        if isinstance(after, str) or not isinstance(after, Sequence) or not all(isinstance(a, str) for a in after):
-            raise PlanRefused(about, WrongPlan.AFTER, after)
-        if self.when is not None and not is_plain_function(self.when):
-            raise PlanRefused(about, WrongPlan.WHEN, self.when)
-        if not isinstance(self.needed, bool):
-            raise PlanRefused(about, WrongPlan.NEEDED, self.needed)
-
-    def maker(self, ancestors: frozenset[str]) -> Maker:
-        """Return what makes the arguments of this step, which comes after *ancestors*.
-
-        Raises:
-            PlanRefused: Its input is none that what it runs can be given.
-        """
-        about, given, run = f"step {self.name!r}", self.input, self.run
-        if isinstance(run, Tool):
-            if isinstance(given, Mapping):
-                return arguments_maker(about, given, run, ancestors)
-            # What a function returns may be a mapping, so it is looked at when it is there.
-            parameter = "" if is_plain_function(given) and not _takes_text(run) else text_parameter(about, run)
-            return for_tool(parameter, text_maker(about, given, self.after, ancestors))
-        if isinstance(given, Mapping):
-            raise PlanRefused(about, WrongPlan.INPUT, given)
-        maker = text_maker(about, given, self.after, ancestors)
-        if not isinstance(run, Approval):
-            return maker
-        asked: dict[str, Any] = {"question": run.question}
-        if run.expires_seconds is not None:
-            asked["expires_seconds"] = run.expires_seconds
-        return lambda progress: {**asked, "about": maker(progress)}
-
-    @property
-    def looks(self) -> bool:
-        """Whether it looks at more than the texts of what it comes directly after."""
-        return self.when is not None or self.input is not None
-
     @property
     def runs(self) -> Agent | Tool | str:
         """The agent or tool that is called."""
         return APPROVALS if isinstance(self.run, Approval) else self.run
 
-    def outline(self) -> dict[str, Any]:
-        """Return as data what this step is; of functions only their names are known."""
-        given = named(self.input) if callable(self.input) else self.input
-        return {
-            "name": self.name,
-            "run": name_of(self.runs),
-            "after": list(self.after),
-            "when": named(self.when) if self.when is not None else None,
-            "input": dict(given) if isinstance(given, Mapping) else given,
-            "needed": self.needed,
-            "question": self.run.question if isinstance(self.run, Approval) else None,
-        }
+
+def check(step: Step) -> None:
+    """Refuse what is wrong with a step alone.
+
+    Raises:
+        PlanRefused: Something is.
+    """
+    name = step.name
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise PlanRefused("a step", WrongPlan.NAME, name)
+    about = f"step {name!r}"
+    if name == INPUT:
+        raise PlanRefused(about, WrongPlan.NAME_RESERVED, name)
+    if not isinstance(step.run, Agent | Tool | Approval) and not (isinstance(step.run, str) and step.run):
+        raise PlanRefused(about, WrongPlan.RUN, step.run)
+    after: Any = step.after
+    if isinstance(after, str) or not isinstance(after, Sequence) or not all(isinstance(a, str) for a in after):
+        raise PlanRefused(about, WrongPlan.AFTER, after)
+    if step.when is not None and not is_plain_function(step.when):
+        raise PlanRefused(about, WrongPlan.WHEN, step.when)
+    if not isinstance(step.needed, bool):
+        raise PlanRefused(about, WrongPlan.NEEDED, step.needed)
+
+
+def maker_for(step: Step, ancestors: frozenset[str]) -> Maker:
+    """Return what makes the arguments of a step that comes after *ancestors*.
+
+    Raises:
+        PlanRefused: Its input is none that what it runs can be given.
+    """
+    about, given, run = f"step {step.name!r}", step.input, step.run
+    if isinstance(run, Tool):
+        if isinstance(given, Mapping):
+            return arguments_maker(about, given, run, ancestors)
+        # What a function returns may be a mapping, so it is looked at when it is there.
+        parameter = "" if is_plain_function(given) and not _takes_text(run) else text_parameter(about, run)
+        return for_tool(parameter, text_maker(about, given, step.after, ancestors))
+    if isinstance(given, Mapping):
+        raise PlanRefused(about, WrongPlan.INPUT, given)
+    maker = text_maker(about, given, step.after, ancestors)
+    if not isinstance(run, Approval):
+        return maker
+    asked: dict[str, Any] = {"question": run.question}
+    if run.expires_seconds is not None:
+        asked["expires_seconds"] = run.expires_seconds
+    return lambda progress: {**asked, "about": maker(progress)}
+
+
+def looks_back(step: Step) -> bool:
+    """Whether a step looks at more than the texts of what it comes directly after."""
+    return step.when is not None or step.input is not None
+
+
+def outline_of(step: Step) -> dict[str, Any]:
+    """Return as data what a step is; of functions only their names are known."""
+    given = named(step.input) if callable(step.input) else step.input
+    return {
+        "name": step.name,
+        "run": name_of(step.runs),
+        "after": list(step.after),
+        "when": named(step.when) if step.when is not None else None,
+        "input": dict(given) if isinstance(given, Mapping) else given,
+        "needed": step.needed,
+        "question": step.run.question if isinstance(step.run, Approval) else None,
+    }
 
 
 def _takes_text(tool: Tool) -> bool:

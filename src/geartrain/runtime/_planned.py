@@ -71,7 +71,10 @@ class Do:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The plan is through, and this is the run's answer; what is still under way is cancelled."""
+    """The plan is through, and this is the run's answer; what is still under way is cancelled.
+
+    An answer of more characters than a quarter of `Limits.event_bytes` fails the run.
+    """
 
     text: str = ""
 

@@ -144,6 +144,15 @@ async def test_a_person_is_asked_at_an_approval_whatever_the_policy_allows(memor
         assert [call.provider_id for call in (await run.snapshot()).waiting] == ["ok"]
 
 
+async def test_an_approval_that_is_about_nothing_says_that_it_was_given(memory: Store) -> None:
+    plan = Pipeline(Step("ok", Approval("Go?"), input=""), slow("go", 1, []))
+    async with memory.runtime(Agent("desk", plan=plan)) as runtime:
+        run = await runtime.start("desk", "news")
+        await run.approve((await run.wait_at_rest()).waiting[0].call_id, by="ops")
+        end = await run.wait_ended()
+    assert end.answer == "go(approved)"
+
+
 async def test_a_denied_approval_fails_the_run_unless_the_step_is_not_needed(memory: Store) -> None:
     async with memory.runtime(publishing([]), limits=quick(grace_seconds=1.0)) as runtime:
         run = await runtime.start("desk", "news")
@@ -216,6 +225,10 @@ NEVER_ENDS = {
         "step '30' is one too many: a run has at most 30",
     ),
     "fails": (lambda p: Fail("no more paper"), "no more paper"),
+    "answers at too great a length": (
+        lambda p: Done("x" * 300_000),
+        "the reply was too large: 300000 characters, at most 262144",
+    ),
     "fails without a word": (lambda p: Fail(""), "the plan gave no reason"),
 }
 
@@ -468,6 +481,18 @@ async def test_an_output_that_is_too_large_to_be_passed_on_is_shortened_and_its_
     async with memory.runtime(Agent("team", plan=plan), limits=quick(argument_bytes=40_000)) as runtime:
         end = await (await runtime.start("team", "x")).wait_ended()
     assert end.answer == "50000 True"
+
+
+async def test_jobs_that_one_event_does_not_hold_are_begun_by_and_by(memory: Store) -> None:
+    ledger = Ledger()
+    plan = FanOut(ledger.read(1.0), [{"text": "x" * 40_000}] * 20, at_once=20, gather=lambda steps: str(len(steps)))
+    async with memory.runtime(Agent("team", plan=plan)) as runtime:
+        run = await runtime.start("team", "x")
+        end = await run.wait_ended()
+        asked = [len(e.event.calls) for e in await journal_of(run, runtime) if isinstance(e.event, ModelReplied)]
+    assert end.answer == "20"
+    assert asked[0] == 6  # a quarter of an event, for arguments may be written twice as long and more
+    assert sum(asked) == sum(ledger.done.values()) == 20
 
 
 @pytest.mark.parametrize("how", ["done", "fails", "cancelled", "deadline"])

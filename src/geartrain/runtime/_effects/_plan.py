@@ -9,7 +9,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from geartrain.limits import Limits
-from geartrain.machine import AgentSpec, Event, ModelFailed, RequestedCall, RunQuarantined
+from geartrain.machine import AgentSpec, Event, ModelFailed, ModelReplied, RequestedCall, RunQuarantined
 from geartrain.models import ModelReply, ModelRequest
 from geartrain.persistence import StoreFailed
 from geartrain.runtime._edge import clean_text
@@ -50,10 +50,16 @@ class PlanEffect(ModelEffect):
         return reply
 
     def replied(self, reply: Any) -> Event:
-        """Return the reply as it is stored: of many jobs so many as fit, the next turn brings more."""
+        """Return the reply as it is stored: of many jobs so many as fit, the next turn brings more.
+
+        One that cannot be stored, such as an answer that is too large, is the end.
+        """
         if isinstance(reply, ModelReply):
             reply = replace(reply, calls=tuple(_fitting(reply.calls, self.node.limits)))
-        return super().replied(reply)
+        event = super().replied(reply)
+        # A plan that is asked again says the same again.
+        problem = event.anomaly if isinstance(event, ModelReplied) else ""
+        return self.failed(PlanFailed(problem), problem) if problem else event
 
     def _report(self, event: Event) -> None:
         self.report(event)  # no attempt is lost: none has cost anything
