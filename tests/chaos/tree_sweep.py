@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import gc
 import json
+import os
 import sys
 import time
 from collections import Counter
@@ -91,7 +92,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trees", type=int, default=10_000, help="how many (default 10,000)")
     parser.add_argument("--seed", type=int, default=0, help="the first seed (default 0)")
-    parser.add_argument("--processes", type=int, default=2, help="at once (default 2)")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="processes at once (default: one for each core)"
+    )
     options = parser.parse_args()
     began, told = time.monotonic(), 0.0
     acts: Counter[str] = Counter()
@@ -99,7 +102,7 @@ def main() -> int:
     violations: list[str] = []
     end = options.seed + options.trees
     blocks = [range(at, min(at + 20, end)) for at in range(options.seed, end, 20)]
-    with ProcessPoolExecutor(options.processes) as pool:
+    with ProcessPoolExecutor(options.jobs) as pool:
         for found in pool.map(played, blocks):
             for seed, seen in found:
                 trees += 1
