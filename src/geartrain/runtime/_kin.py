@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from typing import Final, Protocol
 
-from geartrain.errors import GeartrainError, RunNotBegun, RunNotFound
+from geartrain.errors import FormatUnknown, GeartrainError, RunNotBegun, RunNotFound
 from geartrain.ids import sub_agent_run_id
 from geartrain.limits import Limits
 from geartrain.machine import (
@@ -33,7 +33,7 @@ from geartrain.machine import (
     sub_agents_at_work,
 )
 from geartrain.mailbox import Lane
-from geartrain.persistence import InboxItem, Outgoing, StoreFailed
+from geartrain.persistence import InboxItem, Outgoing, RunCorrupt, StoreFailed
 from geartrain.runtime._delivery import Delivery
 from geartrain.runtime._entry import SUB_AGENTS
 from geartrain.runtime._log import log
@@ -292,9 +292,13 @@ class Kin:
                     yield child
                 if row is None or SUB_AGENTS not in row.head.holds:
                     continue
-            async with contextlib.aclosing(self._busy(child)) as below:
-                async for each in below:
-                    yield each
+            try:
+                async with contextlib.aclosing(self._busy(child)) as below:
+                    async for each in below:
+                        yield each
+            except (RunCorrupt, FormatUnknown):  # whoever loads it sets it apart
+                self.call((child,))
+                yield child
 
 
 def _held(items: Sequence[InboxItem]) -> bool:

@@ -29,6 +29,7 @@ from geartrain.machine import ENDED, Event, Run, TimerFired, alarms, wake_at
 from geartrain.mailbox import Lane
 from geartrain.persistence import JournalConflict, LoadedRun, OwnershipLost, RunCorrupt, StoreFailed
 from geartrain.runtime._actor import RunActor
+from geartrain.runtime._apart import tell_kin
 from geartrain.runtime._circuit import outlast
 from geartrain.runtime._delivery import Delivery
 from geartrain.runtime._entry import Revived, nothing_new, revive
@@ -46,7 +47,7 @@ _PAGE: Final = 100
 class Residents:
     """The run actors of one node."""
 
-    __slots__ = ("_held_back", "_kin", "_later", "_load_crashes", "_loading", "_node", "_recovering")
+    __slots__ = ("_held_back", "_kin", "_later", "_load_crashes", "_loading", "_marking", "_node", "_recovering")
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -57,6 +58,8 @@ class Residents:
         # Runs that could not be loaded for a fault of ours: when, and how many are to be tried again.
         self._load_crashes: dict[str, tuple[float, ...]] = {}
         self._later = 0
+        # Runs that are damaged, until all who must know it do.
+        self._marking: set[str] = set()
         # Runs that are being loaded to be stopped.
         self._held_back: set[str] = set()
 
@@ -65,7 +68,7 @@ class Residents:
         """Whether nothing is being loaded or brought to anybody, and nobody is still to be taken over."""
         suspects = self._node.suspects
         return self._kin.idle and not (
-            self._loading or self._recovering or self._later or suspects.alone or suspects.waiting
+            self._loading or self._recovering or self._later or self._marking or suspects.alone or suspects.waiting
         )
 
     def begin_recovery(self) -> None:
@@ -157,7 +160,7 @@ class Residents:
             revived = revive(loaded)
             specs = await self._kin.specs_of(loaded.inbox[:PAGE])
         except RunCorrupt as error:
-            await self._set_apart(run_id, error.reason)
+            self._set_apart(run_id, error.reason)
             raise RunSetApart(run_id, error.reason) from error
         except FormatUnknown as error:
             node.set_apart(run_id, RunSetApart(run_id, str(error)), lasting=True)
@@ -177,13 +180,24 @@ class Residents:
         deliver(actor, items, specs)
         return actor
 
-    async def _set_apart(self, run_id: str, reason: str) -> None:
-        log.error("run_set_apart", run_id=run_id, reason=reason)
+    def _set_apart(self, run_id: str, reason: str) -> None:
+        if run_id not in self._marking:
+            log.error("run_set_apart", run_id=run_id, reason=reason)
+            self._marking.add(run_id)
+            self._node.spawn(self._mark, run_id, reason)
+
+    async def _mark(self, run_id: str, reason: str) -> None:
+        """Mark a run that is damaged, once its kin have been told."""
+        node = self._node
         try:
-            await self._node.journal.mark(run_id, reason, now=self._node.clock.now())
-        except StoreFailed as error:  # damaged there too: then this process alone knows, and others go on
+            await outlast(partial(tell_kin, node, self, run_id, reason))
+            await node.journal.mark(run_id, reason, now=node.clock.now())
+        except GeartrainError as error:  # damaged there too: then this process alone knows, and others go on
             log.error("run_not_marked", run_id=run_id, error=str(error))
-        self._node.set_apart(run_id, RunSetApart(run_id, reason), lasting=True)
+        finally:
+            node.set_apart(run_id, RunSetApart(run_id, reason), lasting=True)
+            self._marking.discard(run_id)
+            node.left.set()
 
     def _resident(self, loaded: LoadedRun, revived: Revived, specs: FoundSpecs) -> RunAtWork:
         node, run_id = self._node, revived.run.id

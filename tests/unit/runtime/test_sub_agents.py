@@ -521,6 +521,34 @@ async def test_what_arrives_at_a_run_that_has_ended_is_taken_out_of_the_store() 
         assert "SubAgentEnded" in await names_of(run, runtime)
 
 
+async def test_a_sub_agents_run_that_is_damaged_has_failed_to_the_one_that_waits_for_it() -> None:
+    """Charged with all that is known of it; what works for it ends."""
+    leaf = an_agent([[calling("read")], "found"], Ledger().read(20.0), name="leaf")
+    middle = an_agent([[delegate("leaf")], "merged"], name="middle", sub_agents=[leaf])
+    agent = team(delegate("middle"), below=[middle])
+    store = Store()
+    async with store.runtime(agent) as runtime:
+        run = await runtime.start(agent, "go")
+        await asyncio.sleep(5.0)
+        hurt = (await run.snapshot()).sub_agents[0].run_id
+        left = store.journal.as_killed()
+    left._runs[hurt].events[0] = replace(left._runs[hurt].events[0], path="FINISHED")
+    store.journal = left
+    async with store.runtime(agent) as runtime:
+        run = await runtime.get(run.id)
+
+        rest = await run.wait_at_rest()
+
+        assert rest.answer == "done"
+        ((status, text),) = await shown(run, runtime)
+        assert status == "error"
+        assert text.startswith(f"system: system_error: its run {hurt} is damaged: ")
+        found = {each.agent: each for each in await runtime.list(root=run.id)}
+        assert found["middle"].set_apart
+        assert (found["leaf"].state, found["leaf"].error) == ("CANCELLED", "cancelled_by_parent")
+        assert rest.tree_usage.total_tokens == sum(each.input_tokens + each.output_tokens for each in found.values())
+
+
 # -- bad input
 
 
