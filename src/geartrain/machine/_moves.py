@@ -319,43 +319,44 @@ def _rest(draft: Draft, state: RunState) -> None:
 def _issue(draft: Draft) -> None:
     """Set the calls in progress that may be: reads up to the first unfinished write, or that write alone.
 
-    What this very event used up is looked at first: nothing starts in the step that reaches a limit.
+    What this very event used up is looked at first: nothing starts in the step that reaches a limit. Sub-agents come
+    first, for those that are refused are results, of which a plan is to hear; what waited for them may follow.
     """
-    if not [call for call in draft.run.calls if call.status is ALLOWED]:
+    if not any(call.status is ALLOWED for call in draft.run.calls):
         return
     check_budget(draft)
-    if draft.stopped or draft.run.ending is not None:
-        return
-    while delegated := _issue_own(draft):
-        if not start_sub_agents(draft, delegated):
-            return  # else some were refused, and what waited for them may follow
+    while not draft.stopped and draft.run.ending is None:
+        startable = _startable(draft)
+        delegated = [call for call in startable if call.sub_agent]
+        if not (delegated and start_sub_agents(draft, delegated)):
+            for call in startable:
+                _start(draft, call)
+            return
+        if draft.run.unconsulted and draft.run.state is not RunState.MODEL_THINKING:
+            _look_at_budget(draft)
 
 
-def _issue_own(draft: Draft) -> list[Call]:
-    """Set those calls in progress that are no sub-agent's, and return the sub-agents' that may start."""
-    delegated: list[Call] = []
-    for call in _ready(draft):
-        if call.ask_user:
-            expires_at = draft.now + draft.spec.limits.approval_expiry_seconds
-            draft.set_call(call, status=AWAITING_INPUT, expires_at=expires_at)
-            draft.hold(HoldKind.INPUT, call.id)
-        elif call.sub_agent:
-            delegated.append(call)
-        else:
-            draft.set_call(call, status=STARTED if starts_outside(call, draft.spec) else RUNNING)
-    return delegated
+def _startable(draft: Draft) -> list[Call]:
+    """Return the allowed calls for which no other has to be done first; of a plan's calls none holds up another."""
+    if draft.spec.plan:
+        return [call for call in draft.run.calls if call.status is ALLOWED]
+    found: list[Call] = []
+    for position, call in enumerate([call for call in draft.run.calls if call.status is not DONE]):
+        if call.status is ALLOWED and (position == 0 or not call.barrier):
+            found.append(call)
+        if call.barrier:
+            break
+    return found
 
 
-def _ready(draft: Draft) -> list[Call]:
-    """Return the allowed calls that no unfinished one holds up: a barrier starts alone, and nothing after it before."""
-    unfinished = [call for call in draft.run.calls if call.status is not DONE]
-    if not draft.spec.plan:
-        barrier = next(
-            (position for position, call in enumerate(unfinished) if not call.sub_agent and call.barrier),
-            len(unfinished),
-        )
-        unfinished = unfinished[: max(1, barrier)]
-    return [call for call in unfinished if call.status is ALLOWED]
+def _start(draft: Draft, call: Call) -> None:
+    """Start a call that is no sub-agent's: by asking the user, or by having somebody run it."""
+    if call.ask_user:
+        expires_at = draft.now + draft.spec.limits.approval_expiry_seconds
+        draft.set_call(call, status=AWAITING_INPUT, expires_at=expires_at)
+        draft.hold(HoldKind.INPUT, call.id)
+    elif not call.sub_agent:
+        draft.set_call(call, status=STARTED if starts_outside(call, draft.spec) else RUNNING)
 
 
 def observe(draft: Draft) -> None:

@@ -69,15 +69,19 @@ def waits_outside(run: Run, spec: AgentSpec) -> bool:
     elif run.state is not RunState.EXECUTE_TOOL:
         return False
     # Of a thousand open calls most are done or wait for their place: a look at each must cost next to nothing.
-    moving = [call for call in run.calls if call.status in _MOVING]
-    return not any(_works_here(run, call, spec) for call in moving if not (call.sub_agent and call.status is RUNNING))
+    elsewhere = bounded(spec)
+    moving = [call for call in run.calls if call.status in _MOVING and not (elsewhere and _has_started_a_run(call))]
+    return not any(_works_here(run, call) for call in moving)
 
 
-def _works_here(run: Run, call: Call, spec: AgentSpec) -> bool:
+def _has_started_a_run(call: Call) -> bool:
+    return call.sub_agent and call.status is RUNNING
+
+
+def _works_here(run: Run, call: Call) -> bool:
     if call.status in UNDECIDED:
         return not any(hold.kind in STOPPING for hold in run.holds)  # the policy is being asked
-    elsewhere = bounded(spec) if call.sub_agent else awaits_answer(call)
-    return not elsewhere
+    return call.sub_agent or not awaits_answer(call)
 
 
 def sub_agents_at_work(run: Run) -> tuple[Call, ...]:

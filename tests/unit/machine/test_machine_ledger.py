@@ -297,6 +297,19 @@ def test_a_plan_takes_no_turn_that_a_sub_agent_has_reserved() -> None:
     assert bench.run.whole.turn_count == 6
 
 
+def test_a_plan_that_hears_of_a_refused_sub_agent_out_of_turns_starts_nothing_beside() -> None:
+    bench = Bench(
+        budget=only(max_turns=1),
+        consult="each_result",
+        on_budget="suspend",
+        sub_agents=(SubAgentSpec(name="s0"),),
+        limits=StepLimits(sub_agents_at_once=50),
+    )
+    bench.starts().replies("", "look", "s0").verdicts("allow", "allow")
+
+    assert (bench.run.state, bench.holds, bench.status) == ("SUSPENDED", ["budget"], ["allowed", "done"])
+
+
 def test_no_tool_call_is_let_through_that_a_sub_agent_has_reserved() -> None:
     bench = Bench(
         budget=only(max_tool_calls=4), sub_agents=(SubAgentSpec(name="s0"),), limits=StepLimits(sub_agents_at_once=50)
