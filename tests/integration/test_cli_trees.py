@@ -41,6 +41,22 @@ team = Agent(
 app = SimpleNamespace(agents=[team], policy=policy)
 '''
 
+SMALL = """
+from geartrain import Agent, Budget, ScriptedModel, tool
+from geartrain.models import call
+
+
+@tool(read_only=True)
+def look(n: int) -> str:
+    return f"saw {n}"
+
+
+three = ScriptedModel([[call("look", n=n)] for n in range(3)] + ["seen"])
+worker = Agent("worker", model=three, tools=[look], budget=Budget(max_turns=2), on_budget="suspend")
+lead = ScriptedModel([[call("worker", input="go")], "all done"])
+app = Agent("lead", model=lead, sub_agents=[worker], budget=Budget(max_turns=5))
+"""
+
 
 @pytest.fixture
 def world(tmp_path: Path, server: object) -> World:
@@ -105,3 +121,17 @@ def test_what_all_ids_begin_with_names_the_root_of_the_only_tree(world: World) -
 
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.split()[:2] == ["team", root]
+
+
+def test_more_for_a_sub_agent_is_paid_by_its_parent_whose_own_budget_can_be_raised_first(world: World) -> None:
+    (world.folder / "small.py").write_text(SMALL)
+    world.run("run", "go", "--app", "small:app", "-q")
+    (worker,) = [run["id"] for run in world.runs() if run["agent"] == "worker"]
+    more = ("resume", worker, "--app", "small:app", "--max-turns", "9")
+
+    refused = world.run(*more)
+    world.run("resume", "r-", "--app", "small:app", "--max-turns", "12")
+    paid = world.run(*more)
+
+    assert (refused.returncode, paid.returncode, paid.stdout.strip()) == (2, 0, "seen"), paid.stderr
+    assert "max_turns can be raised to 3" in refused.stderr

@@ -246,7 +246,11 @@ async def resume(setting: Setting, given: str, budget: dict[str, int | float]) -
         await _print(setting, found.place, snapshot)
         return exit_code(snapshot)
     kinds = {hold.partition("(")[0] for hold in snapshot.holds}
-    if snapshot.at_rest and not (kinds & _RESUMABLE) and not (budget and HoldKind.BUDGET in kinds):
+    if (
+        snapshot.at_rest
+        and not (kinds & _RESUMABLE)
+        and not (budget and (HoldKind.BUDGET in kinds or snapshot.sub_agents))
+    ):
         setting.screen.say(
             f"geartrain: run {snapshot.id} waits for {', '.join(waits_of(snapshot))}; resuming lifts none"
         )

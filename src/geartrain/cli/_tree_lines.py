@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from geartrain.cli._text import counted, one_line
 from geartrain.limits import Unlimited
-from geartrain.machine import RunState
+from geartrain.machine import HoldKind, RunState
 from geartrain.runtime import RunTree
 
 # The state of a run that has been started and waits for its place.
 QUEUED: Final = "QUEUED"
+# Holds that say how a run stands, and not what it waits for.
+_STANDS: Final = frozenset({HoldKind.PAUSED, HoldKind.STUCK, HoldKind.QUARANTINED})
 _WIDE: Final = 200
 # In fewer columns there is no room for the ids of runs: `show --tree` has them.
 _NARROW: Final = 110
@@ -59,16 +61,21 @@ class Layout:
 
 
 def _used(run: RunTree) -> str:
-    tokens, budget = run.input_tokens + run.output_tokens, run.budget
-    turns, most = str(run.turn_count), ""
-    if budget is not None:
-        turns += _of(budget.max_turns)
-        most = _of(budget.max_tokens)
-    return f"{turns} turns, {tokens:,}{most} tokens, {counted(run.tool_calls, 'call')}"
+    """Return what a run has used with all that is below it, for that is what its budget is for."""
+    runs, budget = run.walk(), run.budget
+    turns, calls = (sum(getattr(each, name) for each in runs) for name in ("turn_count", "tool_calls"))
+    used = ((turns, "turn", budget and budget.max_turns), (_tokens(runs), "token", budget and budget.max_tokens))
+    return ", ".join([*(_of(*each) for each in used), counted(calls, "call")])
 
 
-def _of(limit: float | Unlimited) -> str:
-    return "" if isinstance(limit, Unlimited) else f"/{limit:,}"
+def _of(used: int, what: str, limit: float | Unlimited | None) -> str:
+    if limit is None or isinstance(limit, Unlimited):
+        return counted(used, what)
+    return f"{used:,}/{limit:,} {what}s"
+
+
+def _tokens(runs: Sequence[RunTree]) -> int:
+    return sum(run.input_tokens + run.output_tokens for run in runs)
 
 
 def _waits(run: RunTree) -> Iterator[str]:
@@ -78,7 +85,7 @@ def _waits(run: RunTree) -> Iterator[str]:
         yield f"waits for {call.waits_for}: {call.call_id} {call.tool}"
     for hold in run.holds:
         if hold not in asked and not hold.startswith("sub_agents"):
-            yield f"waits for {hold}"
+            yield hold if hold in _STANDS else f"waits for {hold}"
     at_work = sum(1 for child in run.children if not child.ended)
     if at_work or run.queued:
         queued = f", {run.queued} more queued" if run.queued else ""
@@ -90,9 +97,8 @@ def counts(tree: RunTree) -> str:
     runs = tree.walk()
     states = Counter(run.state for run in runs)
     queued = sum(run.queued for run in runs)
-    tokens = sum(run.input_tokens + run.output_tokens for run in runs)
     more = f", {queued:,} calls queued" if queued else ""
-    return f"{counted(len(runs), 'run')}: {_told(states)}{more}; {tokens:,} tokens"
+    return f"{counted(len(runs), 'run')}: {_told(states)}{more}; {_tokens(runs):,} tokens"
 
 
 def fitting(tree: RunTree, room: int, columns: int = _WIDE, now: float | None = None) -> list[str]:

@@ -42,12 +42,20 @@ def test_each_run_has_a_line_with_its_use_and_budget_and_whom_it_waits_for() -> 
     first, done, waits, queued, last = lines(tree)
 
     assert first.startswith("team ")
-    assert first.endswith("EXECUTE_TOOL, waits for 2 sub-agents, 4 more queued, 0/20 turns, 0/80,000 tokens, 0 calls")
+    assert first.endswith(
+        "EXECUTE_TOOL, waits for 2 sub-agents, 4 more queued, 2/20 turns, 1,500/80,000 tokens, 0 calls"
+    )
     assert done.startswith("  t1.c1 worker ")
     assert "FINISHED, 2 turns, 1,500 tokens" in done
     assert "SUSPENDED, waits for approval: t1.c1 write, 0 turns" in waits
     assert queued.endswith("QUEUED")
     assert last == "4 runs: 1 EXECUTE_TOOL, 1 FINISHED, 1 QUEUED, 1 SUSPENDED, 4 calls queued; 1,500 tokens"
+
+
+def test_a_run_that_is_held_says_how_it_stands() -> None:
+    one, _ = lines(run("r-1", depth=0, state="SUSPENDED", holds=("paused", "budget"), turn_count=1))
+
+    assert one.endswith("SUSPENDED, paused, waits for budget, 1 turn, 0 tokens, 0 calls")
 
 
 def test_of_a_tree_that_does_not_fit_those_at_work_are_shown_and_the_others_are_folded_together() -> None:
