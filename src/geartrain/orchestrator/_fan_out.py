@@ -102,7 +102,7 @@ class FanOut(Plan):
             first = f", first {worst.name} ({worst.status}): {worst.text}" if worst is not None else ""
             return Fail(f"{needed} of {len(jobs)} have to go well, and {bad} have not{first}")
         if len(through) == len(jobs) or (self._cancels and good >= needed):
-            return Done(asked("gather", self._gather, through, kind=str))
+            return Done(asked("gather", self._gather, through, kinds=(str,)))
         room = max(0, self.at_once - (len(begun) - len(through)))
         return Do(*[job for job in jobs if job.name not in progress.steps][:room])
 
@@ -115,7 +115,9 @@ class FanOut(Plan):
         if self._find is None:
             return self._jobs_for(self._inputs)
         try:
-            inputs = self._checked(asked("the function for the inputs", self._find, restricted(progress, ())))
+            inputs = self._checked(
+                asked("the function for the inputs", self._find, restricted(progress, ()), kinds=(object,))
+            )
         except PlanRefused as refused:
             raise NoAnswer(f"inputs: {refused.why.value}; got {refused.found!r}") from None
         if len(inputs) > progress.width:
@@ -160,7 +162,8 @@ class FanOut(Plan):
         for name, step in progress.steps.items():
             if name not in jobs and name != step.call_id:
                 return f"the plan has no step {name!r}, which was begun"
-            if name in jobs and jobs[name].json != step.arguments:
+            # Arguments that were too large were not kept: that step has failed, and is told so.
+            if name in jobs and step.arguments and jobs[name].json != step.arguments:
                 return f"step {name!r} was begun with {step.arguments[:100]}, and its input is another one now"
         return ""
 

@@ -105,10 +105,10 @@ class Graph(Plan):
         if step.when is None:
             return True
         what, seen = f"the condition of step {step.name!r}", restricted(progress, self._ancestors[step.name])
-        return asked(what, step.when, seen, kind=bool) is True
+        return asked(what, step.when, seen, kinds=(bool,)) is True
 
     def _job(self, step: Step, progress: Progress) -> Job:
-        arguments = asked(f"the input of step {step.name!r}", self._makers[step.name], progress)
+        arguments = asked(f"the input of step {step.name!r}", self._makers[step.name], progress, kinds=(str, Mapping))
         return Job(step.name, step.runs, arguments)
 
     def _answer_of(self, answer: Any) -> Maker:
@@ -120,7 +120,7 @@ class Graph(Plan):
         if not is_plain_function(answer):
             raise PlanRefused(about, WrongPlan.ANSWER, answer)
 
-        return lambda progress: asked("the answer", answer, progress, kind=str)
+        return lambda progress: asked("the answer", answer, progress, kinds=(str,))
 
     @staticmethod
     def _ran(names: Iterable[str], progress: Progress) -> list[StepProgress]:

@@ -27,11 +27,11 @@ class NoAnswer(Exception):
     """A function of the user's that gave no answer, with the reason; ends the run, and never leaves this room."""
 
 
-def asked(what: str, function: Callable[..., Any], *given: Any, kind: type = object) -> Any:
+def asked(what: str, function: Callable[..., Any], *given: Any, kinds: tuple[type, ...]) -> Any:
     """Return what a user's function returns.
 
     Raises:
-        NoAnswer: It raised, or returned anything but a *kind*.
+        NoAnswer: It raised, or returned anything but one of *kinds*.
     """
     try:
         answer = function(*given)
@@ -39,8 +39,9 @@ def asked(what: str, function: Callable[..., Any], *given: Any, kind: type = obj
         raise
     except Exception as error:  # noqa: BLE001 - a stranger's code: its run ends with the reason
         raise NoAnswer(f"{what} raised {error_text(error)}") from None
-    if not isinstance(answer, kind):
-        raise NoAnswer(f"{what} returned {type(answer).__name__}, not {kind.__name__}")
+    if not isinstance(answer, kinds):
+        wanted = " or ".join(kind.__name__ for kind in kinds)
+        raise NoAnswer(f"{what} returned {type(answer).__name__}, not {wanted}")
     return answer
 
 

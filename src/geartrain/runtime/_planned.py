@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from geartrain.errors import UsageError
+from geartrain.errors import InvalidValue, UsageError
 from geartrain.ids import digest
 from geartrain.limits import UNLIMITED
 from geartrain.machine import Budget, Progress, RequestedCall, StepProgress, Usage
@@ -164,9 +164,16 @@ class PlanModel:
         return _reply_of(self.plan, request.agent, request.progress)
 
 
-def plan_digest(plan: Plan) -> str:
-    """Return the digest of what the plan is."""
-    return digest(msgspec.json.encode(plan.outline(), order="sorted"))
+def plan_digest(name: str, plan: Plan) -> str:
+    """Return the digest of what the plan of agent *name* is.
+
+    Raises:
+        InvalidValue: Its outline is no data, or a text in it is none.
+    """
+    try:
+        return digest(msgspec.json.encode(plan.outline(), order="sorted"))
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise InvalidValue(f"the plan of agent {name!r}", "made of what JSON can hold", str(problem)) from None
 
 
 def _reply_of(plan: Plan, agent: str, progress: Progress) -> ModelReply:

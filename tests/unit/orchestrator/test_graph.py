@@ -191,6 +191,8 @@ def test_a_tool_without_parameters_is_given_nothing() -> None:
 def test_an_input_that_gives_no_answer_fails_the_run() -> None:
     said = Graph([Step("a", look, input=lambda p: p["b"].text)]).next(a_progress())
     assert said == Fail(f"the input of step 'a' raised KeyError: {UNSEEN}")
+    said = Graph([Step("a", look, input=lambda p: None)]).next(a_progress())
+    assert said == Fail("the input of step 'a' returned NoneType, not str or Mapping")
 
 
 def test_an_approval_asks_its_question_about_its_input() -> None:

@@ -495,6 +495,25 @@ async def test_jobs_that_one_event_does_not_hold_are_begun_by_and_by(memory: Sto
     assert sum(asked) == sum(ledger.done.values()) == 20
 
 
+async def test_an_input_that_is_too_large_fails_its_step_and_no_other(memory: Store) -> None:
+    fan_out = FanOut(slow("a", 1, []), ["x", "y" * 100_000, "z"], need=2)
+    async with memory.runtime(Agent("team", plan=fan_out)) as runtime:
+        end = await (await runtime.start("team", "go")).wait_at_rest()
+    assert end.answer == "a(x)\n[error] the arguments are too large (100011 bytes)\na(z)"
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [Pipeline(Approval("Go?\ud800")), FanOut("helper", ["\ud800"]), Graph([Step("a", "helper", input="\ud800")])],
+    ids=["question", "inputs", "input"],
+)
+def test_a_plan_with_a_text_that_cannot_be_stored_is_refused_when_a_runtime_is_opened(
+    plan: Plan, memory: Store
+) -> None:
+    with pytest.raises(InvalidValue, match=r"the plan of agent 'team' must be made of what JSON can hold"):
+        memory.runtime(Agent("team", plan=plan))
+
+
 @pytest.mark.parametrize("how", ["done", "fails", "cancelled", "deadline"])
 async def test_the_progress_of_a_run_is_let_go_of_when_it_ends_however_it_does(memory: Store, how: str) -> None:
     steps = [Step("a", slow("a", 10, [])), Step("b", slow("b", 10, []), after=["a"])]
