@@ -59,7 +59,7 @@ from geartrain.runtime._judging import PendingVerdicts, ask_policy
 from geartrain.runtime._linger import Linger
 from geartrain.runtime._log import log, log_stuck, log_verdicts
 from geartrain.runtime._node import FoundSpecs, Node
-from geartrain.runtime._outgoing import gone_sub_agent, outgoing, sent_by
+from geartrain.runtime._outgoing import outgoing, sent_by, turned_away, unable_sub_agent
 from geartrain.runtime._suspects import interrupted, verdict
 from geartrain.supervisor import Backoff
 
@@ -160,12 +160,12 @@ class RunActor:
         run = self.run
         for delivery in batch:
             run = self._take(delivery, run, moves, taken)
-        consumed = tuple(delivery.inbox for delivery in batch if delivery.inbox is not None)
+        brought = {delivery.inbox: delivery.event for delivery in batch if delivery.inbox is not None}
         if moves:
-            self.appending = self._append(moves, taken, consumed)
+            self.appending = self._append(moves, taken, brought)
             return self.appending
-        if consumed and run.seq:
-            self.appending = self._let_go(taken, consumed)
+        if brought and run.seq:
+            self.appending = self._let_go(taken, brought)
             return self.appending
         for delivery, seq in taken:
             delivery.accept(seq)
@@ -215,7 +215,7 @@ class RunActor:
     def _follow(self, before: Run, result: Step, moves: list[Moved]) -> Run:
         """Take the steps that follow at once: verdicts of a synchronous policy, and what must not go on."""
         agents = self.node.agents
-        while event := gone_sub_agent(before, result.run, agents) or self._next_inline(result, moves[-1].event):
+        while event := unable_sub_agent(before, result.run, agents) or self._next_inline(result, moves[-1].event):
             event = self.node.dated(event, result.run)
             following = step(result.run, event, self.specs)
             if isinstance(following, Refusal):
@@ -276,7 +276,7 @@ class RunActor:
     # The append and its outcome
 
     def _append(
-        self, moves: list[Moved], taken: list[tuple[Delivery, int]], consumed: tuple[int, ...]
+        self, moves: list[Moved], taken: list[tuple[Delivery, int]], brought: Mapping[int, Event]
     ) -> asyncio.Future[int]:
         run, node = moves[-1].run, self.node
         sent = sent_by(self.run, moves, node.agents, node.limits)
@@ -293,8 +293,8 @@ class RunActor:
             tail_bytes=self._tail_bytes,
             specs=specs,
             artifacts=artifacts,
-            consumed=consumed,
-            outgoing=tuple(map(outgoing, sent)),
+            consumed=tuple(brought),
+            outgoing=(*map(outgoing, sent), *turned_away(run, brought.values())),
             limits=node.limits,
         )
         faults.reach("run.append.before", run.id)
@@ -333,19 +333,20 @@ class RunActor:
         node.kin.moved(self.run, resting=self.at_rest, sent=entry.outgoing, more=self.inbox_more and entry.consumed)
         self._rest_soon()
 
-    def _let_go(self, taken: list[tuple[Delivery, int]], consumed: tuple[int, ...]) -> asyncio.Future[int]:
+    def _let_go(self, taken: list[tuple[Delivery, int]], brought: Mapping[int, Event]) -> asyncio.Future[int]:
         """Take what was sent and moves nothing out of the store: all of it is known or was refused."""
-        entry = nothing_new(self.run, self.specs[self.run.spec], self.node.claim.epoch, consumed)
+        answers = tuple(turned_away(self.run, brought.values()))
+        entry = nothing_new(self.run, self.specs[self.run.spec], self.node.claim.epoch, tuple(brought), answers)
         future = self.node.journal.append(entry)
-        future.add_done_callback(partial(self._gone, taken))
+        future.add_done_callback(partial(self._gone, taken, entry))
         return future
 
-    def _gone(self, taken: list[tuple[Delivery, int]], future: asyncio.Future[int]) -> None:
+    def _gone(self, taken: list[tuple[Delivery, int]], entry: Entry, future: asyncio.Future[int]) -> None:
         if future.cancelled() or future.exception() is not None:
             return
         for delivery, seq in taken:
             delivery.accept(seq)
-        self.node.kin.moved(self.run, resting=self.at_rest, sent=(), more=self.inbox_more)
+        self.node.kin.moved(self.run, resting=self.at_rest, sent=entry.outgoing, more=self.inbox_more)
         self._rest_soon()
 
     def _tell(self, before: Run, moves: list[Moved], wake_at: float | None, *, checkpointed: bool) -> None:

@@ -72,7 +72,8 @@ class Agent:
     `price` is what the model's calls cost, in a unit of your own, for `Budget.max_cost`; `summariser_price` that of the
     summariser, if it is another. It counts for estimated and lost calls as well, and what the model itself says of its
     cost does not count then. Without one the cost is what the model's replies say (`Usage.cost`), and `max_cost` needs
-    a model client with an attribute `reports_cost` that is True; so it does of a summariser without a price.
+    a model client with an attribute `reports_cost` that is True; so it does of a summariser without a price. A
+    sub-agent whose cost nothing tells is not started for a run whose cost is limited: its call is an error.
 
     `context` are providers: functions of a `RunView`, plain or async, that tell the model something before its first
     turn, and again after a handoff: a text, `Note`s, or None for nothing. They are asked one after the other, each
@@ -195,7 +196,7 @@ class Agent:
         self.tool_guardrails = _functions(f"the tool guardrails of agent {name!r}", tool_guardrails)
         self.input_guardrails = _functions(f"the input guardrails of agent {name!r}", input_guardrails)
         self.output_guardrails = _functions(f"the output guardrails of agent {name!r}", output_guardrails)
-        self.handoffs = _checked_handoffs(name, handoffs, self.tools)
+        self.handoffs = _checked_handoffs(name, handoffs, (*self.tools, *map(name_of, self.sub_agents)))
 
     @property
     def tells_cost(self) -> bool:
@@ -213,7 +214,7 @@ class Agent:
         Raises:
             InvalidValue: It limits the cost, and nothing tells what a call of this agent costs: it would limit nothing.
         """
-        if budget.max_cost is not UNLIMITED and not (self.tells_cost or self.sub_agents):
+        if budget.max_cost is not UNLIMITED and not self.tells_cost:
             needed = "given together with Agent(price=Price(…)), or with model clients whose reports_cost is True"
             raise InvalidValue(f"max_cost for agent {self.name!r}", needed, budget.max_cost)
         return budget
@@ -258,7 +259,7 @@ class Agent:
             sub_agents=sub_agent_specs(self, known),
             shares="on_demand" if self.shares == "on_demand" else "weights",
             consult="all_results" if self.plan is None else "each_result",
-            plan="" if self.plan is None else plan_digest(self.plan),
+            plan="" if self.plan is None else plan_digest(self.name, self.plan),
         )
 
     @property
@@ -335,7 +336,7 @@ def _named_tools(name: str, tools: Sequence[Tool]) -> dict[str, Tool]:
     return named
 
 
-def _checked_handoffs(name: str, given: Sequence[Agent | str], tools: Mapping[str, Tool]) -> tuple[Agent | str, ...]:
+def _checked_handoffs(name: str, given: Sequence[Agent | str], taken: Sequence[str]) -> tuple[Agent | str, ...]:
     what = f"the handoffs of agent {name!r}"
     if isinstance(given, str | Agent) or not all(isinstance(each, str | Agent) for each in given):
         raise InvalidValue(what, "a list of agents, or of their names", given)
@@ -345,8 +346,9 @@ def _checked_handoffs(name: str, given: Sequence[Agent | str], tools: Mapping[st
         if not each or not _OFFERED.fullmatch(offered):
             problem = f"agents whose names are of at most {64 - len(HANDOFF_PREFIX)} letters, digits, '_' and '-'"
             raise InvalidValue(what, f"{problem}, for models call them like tools", each)
-        if names.count(each) > 1 or each == name or offered in tools:
-            raise InvalidValue(what, "different agents, none the agent itself nor called as a tool of its own is", each)
+        if names.count(each) > 1 or each == name or offered in taken:
+            problem = "different agents, none the agent itself nor called as a tool or a sub-agent of its own is"
+            raise InvalidValue(what, problem, each)
     return tuple(given)
 
 

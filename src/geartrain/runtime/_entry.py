@@ -176,10 +176,17 @@ def entry_of(
     )
 
 
-def nothing_new(run: Run, spec: AgentSpec, epoch: int, consumed: tuple[int, ...] = ()) -> Entry:
-    """Return the entry that writes once more where *run* is, and lets go of what was sent to it and cannot move it."""
+def nothing_new(
+    run: Run, spec: AgentSpec, epoch: int, consumed: tuple[int, ...] = (), answers: tuple[Outgoing, ...] = ()
+) -> Entry:
+    """Return the entry that writes once more where *run* is, and lets go of what was sent to it and cannot move it.
+
+    *answers* say so to whom it matters.
+    """
     head = _head_under(run, spec, epoch)
-    return Entry(run_id=run.id, epoch=epoch, expected=run.seq, events=(), head=head, consumed=consumed)
+    return Entry(
+        run_id=run.id, epoch=epoch, expected=run.seq, events=(), head=head, consumed=consumed, outgoing=answers
+    )
 
 
 def _head_under(run: Run, spec: AgentSpec, epoch: int) -> Head:

@@ -13,7 +13,7 @@ Rule 2: ids are derived, so what is sent twice arrives once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final
@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 
 from geartrain.ids import digest, sub_agent_run_id
-from geartrain.limits import Limits
+from geartrain.limits import UNLIMITED, Limits
 from geartrain.machine import (
     ENDED,
     EVENT_VERSIONS,
@@ -95,11 +95,11 @@ def _begun(before: Run, after: Run) -> Sequence[Call]:
 
 
 def starts(moving: Moving) -> Iterator[Sent]:
-    """Yield the starts of sub-agents whose calls this step has begun. An agent that is not here sends nothing."""
-    after = moving.after
-    for call in moving.begun:
-        registered = moving.agents.get(call.tool)
-        if call.sub_agent and registered is not None:
+    """Yield the starts of sub-agents whose calls this step has begun. One that cannot start here sends nothing."""
+    before, after = moving.before, moving.after
+    for call in _begun(before, after):
+        if call.sub_agent and _hindrance(call, moving.agents) is None:
+            registered = moving.agents[call.tool]
             yield Sent(
                 sub_agent_run_id(after.id, call.id),
                 _start(after, call, registered),
@@ -107,10 +107,25 @@ def starts(moving: Moving) -> Iterator[Sent]:
             )
 
 
+def _hindrance(call: Call, agents: Mapping[str, RegisteredAgent]) -> RunError | None:
+    """Return why the sub-agent of *call* cannot start here, or None."""
+    registered = agents.get(call.tool)
+    if registered is None:
+        return _error(ReasonCode.AGENT_GONE, f"no agent {call.tool!r} is registered here")
+    if call.share is not None and call.share.max_cost is not UNLIMITED and not registered.agent.tells_cost:
+        message = f"the run's cost is limited, and nothing tells what a call of agent {call.tool!r} costs"
+        return _error(ReasonCode.COST_BUDGET_EXCEEDED, message)
+    return None
+
+
+def _error(code: ReasonCode, message: str) -> RunError:
+    return RunError(code=code, kind=KIND_OF_CODE[code], message=message)
+
+
 def _start(parent: Run, call: Call, registered: RegisteredAgent) -> RunStarted:
     path = parent.parent.path if parent.parent is not None else ()
     return RunStarted(
-        id="start",
+        id=f"{call.id}.start",  # not that of a start from outside: under one id, nobody would see that there are two
         time=parent.updated_at,
         source="parent",
         by=parent.principal,
@@ -249,18 +264,26 @@ def outgoing(sent: Sent) -> Outgoing:
     )
 
 
-def gone_sub_agent(before: Run, after: Run, agents: Mapping[str, RegisteredAgent]) -> SubAgentEnded | None:
-    """Return the end of a sub-agent whose call has just begun and whom nobody here can start, or None."""
+def turned_away(run: Run, events: Iterable[Event]) -> Iterator[Outgoing]:
+    """Yield the ends of sub-agents that *events* were to start: another run has taken the id of theirs."""
+    for event in events:
+        if isinstance(event, RunStarted) and event.parent is not None and event.parent != run.parent:
+            message = f"run {run.id!r} is there already, and is none of its sub-agents: its id was given from outside"
+            error = _error(ReasonCode.SYSTEM_ERROR, message)
+            parent = event.parent
+            yield outgoing(Sent(parent.run_id, _never_begun(parent.call_id, run.id, error, run.updated_at)))
+
+
+def unable_sub_agent(before: Run, after: Run, agents: Mapping[str, RegisteredAgent]) -> SubAgentEnded | None:
+    """Return the end of a sub-agent whose call has just begun and that nobody here can start, or None."""
     for call in _begun(before, after):
-        if call.sub_agent and call.tool not in agents:
-            code = ReasonCode.AGENT_GONE
-            message = f"no agent {call.tool!r} is registered here"
-            return SubAgentEnded(
-                id=f"{call.id}.gone",
-                time=after.updated_at,
-                call_id=call.id,
-                run_id=sub_agent_run_id(after.id, call.id),
-                state=RunState.FAILED,
-                error=RunError(code=code, kind=KIND_OF_CODE[code], message=message),
-            )
+        if call.sub_agent and (error := _hindrance(call, agents)) is not None:
+            return _never_begun(call.id, sub_agent_run_id(after.id, call.id), error, after.updated_at)
     return None
+
+
+def _never_begun(call_id: str, run_id: str, error: RunError, time: float) -> SubAgentEnded:
+    """Return the end of a sub-agent that has not begun."""
+    return SubAgentEnded(
+        id=f"{call_id}.gone", time=time, call_id=call_id, run_id=run_id, state=RunState.FAILED, error=error
+    )

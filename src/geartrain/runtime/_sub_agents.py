@@ -25,6 +25,9 @@ PARAMETERS: Final[Mapping[str, Any]] = {
 # What an agent with sub-agents gets where it is given no budget: one for all of them together.
 TEAM_BUDGET: Final = Budget(max_turns=500, max_seconds=3_600.0, max_tool_failures=100, max_tokens=2_000_000)
 
+# A part of something that is smaller by more than this comes to nothing.
+WEIGHT_MAX: Final = 1_000_000
+
 Shares = Literal["equal", "on_demand"] | Mapping[str, float]
 
 
@@ -95,8 +98,10 @@ def checked_shares(name: str, shares: Any, sub_agents: Sequence[Agent | str]) ->
     for each, weight in shares.items():
         if each not in names:
             raise InvalidValue(what, f"about its sub-agents ({', '.join(names) or 'none'})", each)
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < float("inf"):
-            raise InvalidValue(f"{what}: the weight of {each!r}", "a number more than 0", weight)
+        number = isinstance(weight, int | float) and not isinstance(weight, bool)
+        if not number or not 1 / WEIGHT_MAX <= weight <= WEIGHT_MAX:
+            problem = f"a number from {1 / WEIGHT_MAX:f} to {WEIGHT_MAX}"
+            raise InvalidValue(f"{what}: the weight of {each!r}", problem, weight)
     return dict(shares)
 
 

@@ -10,7 +10,7 @@ from runtime_world import Ledger, Store, an_agent, calling, journal_of
 
 from geartrain.errors import InvalidValue
 from geartrain.limits import UNLIMITED
-from geartrain.machine import Budget, HandoffFailed, ModelReplied, Price, Usage, estimate_tokens
+from geartrain.machine import Budget, HandoffFailed, ModelReplied, Price, SubAgentEnded, Usage, estimate_tokens
 from geartrain.models import ModelReply, ModelUnavailable
 from geartrain.models._scripted import Attempts, Delay, ScriptedModel
 from geartrain.runtime import Agent
@@ -185,6 +185,26 @@ async def test_a_run_of_limited_cost_is_not_handed_to_an_agent_whose_cost_nothin
         assert (end.agent, end.answer) == ("worker", "I did it")
         (failed,) = await told(run, runtime, HandoffFailed)
         assert "nothing tells what a call of agent 'silent' costs" in failed.message
+
+
+async def test_a_sub_agent_whose_cost_nothing_tells_is_not_started_for_a_run_of_limited_cost(memory: Store) -> None:
+    silent = Agent("silent", model=Silent("never"))
+    called = [calling("silent", '{"input": "go"}')]
+    agent = an_agent([called, "I did it"], price=CALL, sub_agents=[silent], budget=Budget(max_cost=9.0))
+
+    async with memory.runtime(agent) as runtime:
+        run = await runtime.start(agent, "go")
+        assert (await run.wait_ended()).answer == "I did it"
+
+        (ended,) = await told(run, runtime, SubAgentEnded)
+        assert ended.error.code == "cost_budget_exceeded"
+        assert "nothing tells what a call of agent 'silent' costs" in ended.error.message
+        assert [each.id for each in await runtime.list()] == [run.id]
+
+
+def test_the_cost_of_an_agent_with_sub_agents_is_not_limited_unless_its_own_is_told() -> None:
+    with pytest.raises(InvalidValue, match="max_cost for agent 'team'"):
+        Agent("team", model=Silent("done"), sub_agents=["worker"], budget=Budget(max_cost=1.0))
 
 
 async def test_each_agent_of_a_run_charges_its_own_calls(memory: Store) -> None:

@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from geartrain.clock import LoopClock
 from geartrain.errors import EventConflict, EventRefused, InvalidValue, RunNotFound
+from geartrain.ids import sub_agent_run_id
 from geartrain.limits import UNLIMITED
 from geartrain.machine import Budget, RequestedCall, RunStarted, Usage
 from geartrain.models import ModelReply, ModelRequest
@@ -166,6 +167,23 @@ async def test_a_sub_agent_that_is_not_here_is_an_error_and_no_run() -> None:
         assert (await run.wait_at_rest()).answer == "done"
         assert await shown(run, runtime) == [("error", "system: agent_gone: no agent 'search' is registered here")]
         assert await below(run, runtime) == []
+
+
+@pytest.mark.parametrize("seconds", [0.0, 100.0], ids=["ended", "at work"])
+async def test_a_sub_agent_whose_run_id_was_given_to_another_run_is_an_error(seconds: float) -> None:
+    worker = searcher(Delay(seconds, "not for you"))
+    agent = team(delegate("search"), below=[worker])
+    async with Store().runtime(agent) as runtime:
+        other = await runtime.start(worker, "go", run_id=sub_agent_run_id("r-team", "t1.c1"))
+        await asyncio.sleep(1)
+        run = await runtime.start(agent, "go", run_id="r-team")
+
+        assert (await run.wait_ended()).answer == "done"
+        ((status, text),) = await shown(run, runtime)
+        assert status == "error"
+        assert f"run {other.id!r} is there already" in text
+        assert (await other.wait_ended()).answer == "not for you"
+        assert await runtime._host.node.journal.runnable() == []
 
 
 @pytest.mark.parametrize("arguments", ["{}", '{"input":""}', '{"input":3}', '{"input":"x","more":1}', "[1]"])
@@ -563,7 +581,11 @@ async def test_a_sub_agents_run_that_is_damaged_has_failed_to_the_one_that_waits
         ({"shares": "fair"}, "on_demand"),
         ({"shares": 3}, "on_demand"),
         ({"sub_agents": ["a"], "shares": {"b": 1}}, "about its sub-agents (a)"),
-        ({"sub_agents": ["a"], "shares": {"a": 0}}, "more than 0"),
+        ({"sub_agents": ["a"], "shares": {"a": 0}}, "a number from 0.000001 to 1000000"),
+        ({"sub_agents": ["a"], "shares": {"a": 1e-300}}, "a number from"),
+        ({"sub_agents": ["a"], "shares": {"a": 10**400}}, "a number from"),
+        ({"sub_agents": ["a"], "shares": {"a": True}}, "a number from"),
+        ({"sub_agents": ["hand_off_to_b"], "handoffs": ["b"]}, "called as a tool or a sub-agent"),
     ],
 )
 def test_wrong_sub_agents_are_refused_where_the_agent_is_made(options: dict[str, Any], problem: str) -> None:
