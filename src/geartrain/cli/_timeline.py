@@ -12,6 +12,8 @@ from geartrain.trace import TraceRecord
 
 Payload = Mapping[str, Any]
 _WIDE: Final = 160
+# The model of an agent whose turns a plan takes, at no cost.
+_PLAN: Final = "plan"
 
 
 def line_of(record: TraceRecord) -> str:
@@ -74,7 +76,8 @@ def _model_replied(payload: Payload) -> str:
     what = f", {counted(payload['calls'], 'call')}" if payload["calls"] else ""
     anomaly = f", not usable: {payload['anomaly']}" if payload.get("anomaly") else ""
     text = f": {payload['text']}" if payload["text"] else ""
-    return one_line(f"model replied, {about}{tokens}{what}{anomaly}{text}", _WIDE)
+    head = "plan replied" if payload.get("model") == _PLAN else f"model replied, {about}{tokens}"
+    return one_line(f"{head}{what}{anomaly}{text}", _WIDE)
 
 
 def _requested(payload: Payload) -> str:
