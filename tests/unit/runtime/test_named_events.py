@@ -12,7 +12,7 @@ from runtime_world import Store, an_agent, calling, journal_of, settle
 from geartrain.machine import EventAwaited, EventHeard, EventPublished
 from geartrain.models._scripted import Delay
 from geartrain.orchestrator import FanOut, Graph, Pipeline, Step
-from geartrain.runtime import Agent, Deny, default_policy
+from geartrain.runtime import Agent, Allow, Ask, Deny, Rule, Rules, default_policy
 from geartrain.tools import publish, tool, wait_for
 
 
@@ -263,6 +263,26 @@ async def test_a_policy_may_forbid_to_publish(memory: Store) -> None:
         run = await runtime.start("worker", "go")
         await run.wait_ended()
         assert EventPublished not in [type(entry.event) for entry in await journal_of(run, runtime)]
+
+
+async def test_a_person_who_is_asked_about_an_event_sees_it_and_may_edit_it(memory: Store) -> None:
+    announced: list[str] = []
+
+    async def announce(call: Any) -> None:
+        announced.append(call.tool)
+
+    rules = Rules([Rule("publish", Ask("is it true?")), Rule("wait_for", Ask("why wait?")), Rule("*", Allow())])
+    agents = team(tells("n", "five"), hears("n"), answer="{hearer}, {teller}")
+    async with memory.runtime(agents, policy=rules, on_approval=announce) as runtime:
+        run = await runtime.start("team", "x")
+        await run.wait_at_rest()
+        asked = {call.tool: call.id for call in (await run.tree()).open_calls}
+        assert sorted(asked) == sorted(announced) == ["publish", "wait_for"]
+        assert {call.id async for call in runtime.approvals()} == set(asked.values())
+
+        await run.approve(asked["publish"], by="desk", arguments='{"name":"m","payload":"six"}')
+        await run.approve(asked["wait_for"], by="desk", arguments='{"name":"m"}')
+        assert (await run.wait_ended()).answer == "six, told"
 
 
 def test_the_tools_are_declared_and_never_run() -> None:

@@ -225,10 +225,9 @@ def open_calls(run: Run) -> tuple[OpenCall, ...]:
 
 def _waits_for(run: Run, call: Call) -> str:
     """Return what *call* waits for, or an empty text."""
-    if call.event:  # nobody's to answer: another run of its tree is to publish something
-        return ""
-    if awaits_answer(call) and run.ending is None:
-        return ANSWER
+    if awaits_answer(call):
+        # A named event is nobody's to answer: another run of its tree is to publish something.
+        return ANSWER if run.ending is None and not call.event else ""
     hold = _HELD.get(call.status)
     return str(hold) if hold is not None else ""
 
