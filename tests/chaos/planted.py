@@ -6,29 +6,35 @@ They are what the harness must find. Each is a mistake that somebody could make 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
 import disk
+from msgspec.structs import replace
 
 from geartrain.errors import InvalidValue
+from geartrain.ids import sub_agent_run_id
 from geartrain.machine import (
     ApprovalDecided,
     CallAnswered,
+    CancelRequested,
     RunState,
+    SubAgentEnded,
+    Used,
     _call_handlers,
     _context,
     _crashes,
     _moves,
     _step,
     _table,
+    sub_agents_at_work,
 )
 from geartrain.persistence.sqlite import _journal
-from geartrain.runtime import _actor, _residents, _run_supervisor, _suspects
+from geartrain.runtime import _actor, _entry, _outgoing, _residents, _run_supervisor, _suspects
 from geartrain.runtime._effects import _executor
 from geartrain.runtime._effects import _tool as _tool_effect
-from geartrain.testing import _kill_runs
+from geartrain.testing import _kill_runs, _kill_trees
 from geartrain.testing.kill import ForkServer, Make, Played, Point, Scenario, play_all, points_of
 from geartrain.testing.ledger import Ledger
 
@@ -232,6 +238,87 @@ def a_crash_that_loses_what_was_in_hand(ledger: Ledger) -> Scenario:
     return _kill_runs.approval(ledger)
 
 
+def an_end_that_is_sent_and_charged_again(ledger: Ledger) -> Scenario:
+    """Send the end of a sub-agent's run twice, and charge whoever hears of it twice as often."""
+    ended = _call_handlers.on_sub_agent_ended
+
+    def again(moving: _outgoing.Moving) -> Iterator[_outgoing.Sent]:
+        for sent in _outgoing.end(moving):
+            yield sent
+            yield replace(sent, event=replace(sent.event, id=f"{sent.event.id}.again"))
+
+    def charged(draft: Any, event: Any) -> None:
+        call = draft.run.call(event.call_id)
+        if call is not None and call.result is not None:
+            _call_handlers.charge_sub_agent(draft, event)
+        else:
+            ended(draft, event)
+
+    _outgoing.SENDERS = (*_outgoing.SENDERS[:-1], again)
+    _step.ROWS = {
+        state: {**row, **({SubAgentEnded: charged} if SubAgentEnded in row else {})}
+        for state, row in _table.ROWS.items()
+    }
+    return _kill_trees.team(ledger)
+
+
+def a_share_that_is_not_given_back(ledger: Ledger) -> Scenario:
+    """Take what sub-agents have reserved for used when their parent is taken over; its ends count beside that."""
+    lose = _crashes.lose_progress
+
+    def lost(draft: Any) -> None:
+        at_work = [call.share for call in draft.run.calls if call.sub_agent and call.status == "running"]
+        for share in at_work:
+            draft.set(below=(draft.run.below or Used()).plus(Used(turns=share.max_turns)))
+        lose(draft)
+
+    _crashes.lose_progress = lost
+    return _kill_trees.steered(ledger)
+
+
+def a_message_outside_of_the_transaction(ledger: Ledger) -> Scenario:
+    """Store what a run sends others in an append of its own, after that of the step that sends it."""
+    entry_of, done = _actor.entry_of, _actor.RunActor._append_done
+    kept: dict[str, Any] = {}
+
+    def alone(moves: Any, *, outgoing: Any, specs: Any, **rest: Any) -> Any:
+        entry = entry_of(moves, outgoing=(), specs=specs, **rest)
+        kept[entry.run_id] = outgoing
+        return entry
+
+    def later(self: Any, moves: Any, taken: Any, entry: Any, future: Any) -> None:
+        done(self, moves, taken, entry, future)
+        sent = kept.pop(entry.run_id, ())
+        if sent and not future.cancelled() and future.exception() is None:
+            follows = _entry.nothing_new(self.run, self.specs[self.run.spec], self.node.claim.epoch)
+            kin, run_ids = self.node.kin, [each.run_id for each in sent]
+            stored = self.node.journal.append(replace(follows, outgoing=sent, specs=entry.specs))
+            stored.add_done_callback(lambda future: future.exception() or kin.call(run_ids))
+
+    _actor.entry_of = alone
+    _actor.RunActor._append_done = later
+    return _kill_trees.team(ledger)
+
+
+def a_cancel_of_those_in_memory(ledger: Ledger) -> Scenario:
+    """Cancel, of all that is below a run that is ending, only what is in memory just then, and store nothing of it."""
+    done = _actor.RunActor._append_done
+
+    def told(self: Any, *appended: Any) -> None:
+        began = self.run.ending
+        done(self, *appended)
+        if self.run.ending is None or began is not None:
+            return
+        for call in sub_agents_at_work(self.run):
+            actor = self.node.actors.get(sub_agent_run_id(self.run.id, call.id))
+            if actor is not None:
+                actor.put_result(CancelRequested(id="cancel", time=self.run.updated_at, code="cancelled_by_parent"))
+
+    _outgoing.SENDERS = tuple(sender for sender in _outgoing.SENDERS if sender is not _outgoing.cancels)
+    _actor.RunActor._append_done = told
+    return _kill_trees.steered(ledger)
+
+
 Bugs = dict[Make, str]
 
 # Each bug, and which check is to find it.
@@ -251,6 +338,10 @@ BUGS: Bugs = {
     an_outside_write_asked_for_twice: "(3)",
     a_death_taken_for_a_stop: "(10)",
     a_crash_that_loses_what_was_in_hand: "(1)",
+    an_end_that_is_sent_and_charged_again: "(7)",
+    a_share_that_is_not_given_back: "(15)",
+    a_message_outside_of_the_transaction: "(12)",
+    a_cancel_of_those_in_memory: "(12)",
 }
 
 # Found only where a file operation fails and the process dies when it is told so.

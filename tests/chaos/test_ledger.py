@@ -290,6 +290,18 @@ def test_runs_of_a_tree_that_do_not_fit_together_are_found(found: str, seen: Sto
     assert any(each.startswith(found) for each in all_found), all_found
 
 
+@pytest.mark.parametrize(("call", "number", "wrong"), [("t1.c1", 0, True), ("t1.c2", 1, False), ("t1.c1", 2, True)])
+def test_a_named_event_is_the_result_of_the_call_that_heard_it_first(call: str, number: int, wrong: bool) -> None:
+    events = [
+        event(1, "RunStarted", "MODEL_THINKING"),
+        event(2, "ModelReplied", "EXECUTE_TOOL", turn=1, calls=[{"tool": "wait_for"}, {"tool": "wait_for"}]),
+        event(3, "EventHeard", call_id="t1.c1", name="ready", number=1),
+        event(4, "EventHeard", call_id=call, name="ready", number=number),
+    ]
+
+    assert any(found.startswith("(7) call") for found in check(store(events), [])) is wrong
+
+
 def test_a_line_that_was_cut_off_never_counted(tmp_path: Path) -> None:
     Ledger(tmp_path / "ledger").write("start", "a", kind="read", turn=1)
     with (tmp_path / "ledger").open("a") as file:

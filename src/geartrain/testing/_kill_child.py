@@ -20,7 +20,7 @@ import msgspec
 
 from geartrain import faults
 from geartrain.errors import EventRefused, GeartrainError
-from geartrain.limits import Limits
+from geartrain.limits import Limits, Unlimited
 from geartrain.persistence import CommitUnknown, StoreFailed
 from geartrain.runtime import OpenCall, RunHandle, Runtime
 from geartrain.testing._kill_runs import Make, Scenario
@@ -153,11 +153,14 @@ class Client:
             self._ledger.write("told", handle.id, id="", seq=snapshot.seq, state=snapshot.state)
             if snapshot.awaits_reply:
                 await self._reply(handle, snapshot.turn_count + 1)
-            waiting = (await handle.tree()).open_calls if snapshot.sub_agents else snapshot.waiting
-            if not (waiting or snapshot.awaits_reply):
+            tree = await handle.tree()
+            poor = [run for run in tree.walk() if any(hold.startswith("budget") for hold in run.holds)]
+            if not (tree.open_calls or poor or snapshot.awaits_reply):
                 return FAILED  # suspended, and nobody can do anything about it
-            for call in waiting:
-                await self._answer(handle if call.run_id == handle.id else await runtime.get(call.run_id), call)
+            for call in tree.open_calls:
+                await self._answer(await runtime.get(call.run_id), call)
+            for run in poor:
+                await self._raise_budget(await runtime.get(run.id))
         tokens, now = snapshot.tree_usage.total_tokens, snapshot
         self._ledger.write(
             "told", handle.id, id="", seq=now.seq, state=now.state, answer=now.answer, tree_tokens=tokens
@@ -197,7 +200,7 @@ class Client:
                 case _:
                     return await self._settled(handle, call, event_id)
 
-        await self._act(handle, name, acted)
+        await self._act(handle.id, name, acted)
 
     async def _reply(self, handle: RunHandle, turn: int) -> None:
         """Take the model's turn as the scenario says."""
@@ -207,18 +210,30 @@ class Client:
         async def acted(event_id: str) -> int:
             return await handle.reply(text, by=by, calls=calls, turn=turn, event_id=event_id)
 
-        await self._act(handle, f"reply.{turn}", acted)
+        await self._act(handle.id, f"reply.{turn}", acted)
 
-    async def _act(self, handle: RunHandle, name: str, act: Callable[[str], Awaitable[int]]) -> None:
+    async def _raise_budget(self, handle: RunHandle) -> None:
+        """Give a sub-agent's run as many turns again as it had; its parent pays, and is the one that stores it."""
+        now = await handle.snapshot()
+        budget, turns = now.budget, now.budget.max_turns
+        assert not isinstance(turns, Unlimited), "nothing else runs out in a scenario"
+
+        async def acted(event_id: str) -> int:
+            more = msgspec.structs.replace(budget, max_turns=2 * turns)
+            return await handle.raise_budget(more, by=self._scenario.decided_by, event_id=event_id)
+
+        await self._act(now.parent, f"raise.{turns}", acted)
+
+    async def _act(self, run_id: str, name: str, act: Callable[[str], Awaitable[int]]) -> None:
         event_id = self._fresh(name) if self._order.fault else name
         try:
             seq = await act(event_id)
         except EventRefused:
             return  # somebody was faster: the process that was killed before it was told
         except (StoreFailed, CommitUnknown) as error:
-            await self._not_stored(handle.id, event_id, error)
+            await self._not_stored(run_id, event_id, error)
             return
-        self._ledger.write("told", handle.id, id=event_id, seq=seq)
+        self._ledger.write("told", run_id, id=event_id, seq=seq)
 
     def _do_outside(self, call: OpenCall) -> None:
         """Do what a call of an external tool asks for, unless it was done and nobody was told that this is known."""

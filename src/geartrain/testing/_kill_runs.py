@@ -1,20 +1,19 @@
 """The reference runs of the kill harness.
 
 A plain answer; reads side by side; a write; writes that are asked about; a write and a read in processes of their own;
-a run that somebody outside drives; one that is told something, judged, handed over and changed by guardrails; a
-tree of runs, one of which is asked about; and a plan of tools, agents and a fan-out.
+a run that somebody outside drives; and one that is told something, judged, handed over and changed by guardrails. Those
+of trees are in `_kill_trees`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from geartrain.machine import RequestedCall
 from geartrain.models import Emit, Model, ModelReply, ModelRequest, ScriptedModel
 from geartrain.models import call as scripted_call
-from geartrain.orchestrator import FanOut, Graph, Step
 from geartrain.runtime import (
     Agent,
     Allow,
@@ -78,19 +77,22 @@ def _shown(request: ModelRequest) -> Iterator[tuple[list[str], list[str]]]:
             yield [call.id for call in message.calls], answers
 
 
-def _agent(
+def an_agent(
     ledger: Ledger,
     replies: Sequence[object],
     tools: Sequence[Tool] = (),
     *,
     name: str = "killed",
-    sub_agents: Sequence[Agent] = (),
+    **options: Any,
 ) -> Agent:
+    """Return an agent whose scripted model writes into the ledger."""
     model = LedgerModel(ScriptedModel(replies), ledger)  # type: ignore[arg-type]
-    return Agent(name, instructions="Do as you are told.", model=model, tools=tools, sub_agents=sub_agents)
+    return Agent(name, instructions="Do as you are told.", model=model, tools=tools, **options)
 
 
-def _write_tool(ledger: Ledger) -> Tool:
+def write_tool(ledger: Ledger) -> Tool:
+    """Return a write that must not be done twice."""
+
     @tool
     async def post(text: str, context: ToolContext) -> str:
         """Post a text where the world can see it; posting twice shows it twice."""
@@ -102,7 +104,7 @@ def _write_tool(ledger: Ledger) -> Tool:
 
 def plain(ledger: Ledger) -> Scenario:
     """Return a run that answers at once."""
-    return Scenario(agent=_agent(ledger, ["Done."]))
+    return Scenario(agent=an_agent(ledger, ["Done."]))
 
 
 def reads(ledger: Ledger) -> Scenario:
@@ -121,7 +123,7 @@ def reads(ledger: Ledger) -> Scenario:
             return f"saw {at} " + "x" * 40_000
 
     three = [scripted_call("look", at="a"), scripted_call("peer", at="b"), scripted_call("look", at="c")]
-    return Scenario(agent=_agent(ledger, [three, [scripted_call("look", at="d")], "Done."], [look, peer]))
+    return Scenario(agent=an_agent(ledger, [three, [scripted_call("look", at="d")], "Done."], [look, peer]))
 
 
 def write(ledger: Ledger) -> Scenario:
@@ -134,14 +136,14 @@ def write(ledger: Ledger) -> Scenario:
             return f"saw {at}"
 
     calls = [scripted_call("look", at="a"), scripted_call("post", text="b"), scripted_call("look", at="c")]
-    agent = _agent(ledger, [calls, "Done."], [look, _write_tool(ledger)])
+    agent = an_agent(ledger, [calls, "Done."], [look, write_tool(ledger)])
     return Scenario(agent=agent, policy=allow_all)
 
 
 def approval(ledger: Ledger) -> Scenario:
     """Return a run with two writes, each of which a person is asked about."""
     calls = [scripted_call("post", text="a"), scripted_call("post", text="b")]
-    agent = _agent(ledger, [calls, "Done."], [_write_tool(ledger)])
+    agent = an_agent(ledger, [calls, "Done."], [write_tool(ledger)])
     return Scenario(agent=agent, policy=ask_about_writes)
 
 
@@ -149,7 +151,7 @@ def apart(ledger: Ledger) -> Scenario:
     """Return a run with a read and a write in processes of their own; the write can tell whether it was done."""
     book = str(ledger.path)
     calls = [scripted_call("look_apart", at="a", book=book), scripted_call("post_apart", text="b", book=book)]
-    return Scenario(agent=_agent(ledger, [calls, "Done."], [look_apart, post_apart]), policy=allow_all)
+    return Scenario(agent=an_agent(ledger, [calls, "Done."], [look_apart, post_apart]), policy=allow_all)
 
 
 def outside(ledger: Ledger) -> Scenario:
@@ -181,7 +183,7 @@ def handed(ledger: Ledger) -> Scenario:
         "desk",
         instructions="Post it.",
         model=LedgerModel(ScriptedModel(["not its turn", [scripted_call("post", text="a")], "Done."]), ledger),
-        tools=[_write_tool(ledger)],
+        tools=[write_tool(ledger)],
         context=[_provider(ledger, "stock")],
         tool_guardrails=[_stamping(ledger)],
         output_guardrails=[ask_about_texts],
@@ -195,44 +197,6 @@ def handed(ledger: Ledger) -> Scenario:
         handoffs=[desk],
     )
     return Scenario(agent=front, policy=ask_about_writes)
-
-
-def team(ledger: Ledger) -> Scenario:
-    """Return a run with three sub-agents: one posts what a person is asked about, one looks, one has another look."""
-
-    @tool(read_only=True)
-    async def look(at: str, context: ToolContext) -> str:
-        """Look at something."""
-        with ledger.effect(context.idempotency_key, "read", {"at": at}):
-            return f"saw {at}"
-
-    looking = [[scripted_call("look", at="a")], "Seen."]
-    scout = _agent(ledger, looking, [look], name="scout")
-    guide = _agent(ledger, [[scripted_call("scout", input="look")], "Shown."], name="guide", sub_agents=[scout])
-    writer = _agent(ledger, [[scripted_call("post", text="b")], "Posted."], [_write_tool(ledger)], name="writer")
-    calls = [scripted_call(name, input="go") for name in ("writer", "scout", "guide")]
-    return Scenario(agent=_agent(ledger, [calls, "Done."], sub_agents=[writer, scout, guide]), policy=ask_about_writes)
-
-
-def planned(ledger: Ledger) -> Scenario:
-    """Return a plan: a look and then a post that a person is asked about, beside an agent and a fan-out."""
-
-    @tool(read_only=True)
-    async def look(at: str, context: ToolContext) -> str:
-        """Look at something."""
-        with ledger.effect(context.idempotency_key, "read", {"at": at}):
-            return f"saw {at}"
-
-    scout = _agent(ledger, [[scripted_call("look", at="c")], "Seen."], [look], name="scout")
-    parts = Agent("parts", plan=FanOut(look, ["x", "y", "z"], at_once=2))
-    steps = [
-        Step("look", look, input="a"),
-        Step("post", _write_tool(ledger), after=["look"]),
-        Step("scout", scout),
-        Step("parts", parts),
-        Step("end", look, after=["post", "scout", "parts"], input="{scout}"),
-    ]
-    return Scenario(agent=Agent("killed", plan=Graph(steps)), policy=ask_about_writes)
 
 
 def _provider(ledger: Ledger, name: str) -> ContextProvider:
@@ -272,7 +236,3 @@ def allow_all(_call: PolicyCall, _run: RunView) -> Decision:
 def ask_about_writes(call: PolicyCall, _run: RunView) -> Decision:
     """Allow reads and sub-agents, ask about the rest."""
     return Allow() if call.read_only or call.sub_agent else Ask("it is a write")
-
-
-_RUNS: Final = (plain, reads, write, approval, apart, outside, handed, team, planned)
-REFERENCE_RUNS: Final = tuple(f"{__name__}:{make.__name__}" for make in _RUNS)

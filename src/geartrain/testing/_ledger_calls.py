@@ -119,11 +119,23 @@ def _result_of(run: StoredRun, event: SeenEvent) -> str:
             is_result = bool(body.get("done")) or body.get("not_done") == "skip"
         case "CallAnswered" | "SubAgentEnded":
             is_result = True
+        case "EventHeard":
+            is_result = not _heard_before(run, event)
         case "HandedOff" | "HandoffFailed":
             is_result, call = True, handoff_of(run, event)
         case _:
             is_result = False
     return call if is_result else ""
+
+
+def _heard_before(run: StoredRun, event: SeenEvent) -> bool:
+    """Whether another call has heard that named event: then this one goes on waiting for the next."""
+    number, name = event.body.get("number", 0), event.body["name"]
+    earlier = run.events[: event.seq - 1]
+    return bool(number) and any(
+        each.type == "EventHeard" and (each.body["name"], each.body.get("number", 0)) == (name, number)
+        for each in earlier
+    )
 
 
 def handoff_of(run: StoredRun, event: SeenEvent) -> str:

@@ -39,8 +39,20 @@ from geartrain.testing._kill_child import (
     reached,
     said,
 )
-from geartrain.testing._kill_runs import REFERENCE_RUNS, LedgerModel, Make, Scenario
+from geartrain.testing._kill_runs import (
+    LedgerModel,
+    Make,
+    Scenario,
+    apart,
+    approval,
+    handed,
+    outside,
+    plain,
+    reads,
+    write,
+)
 from geartrain.testing._kill_server import ForkServer, serve
+from geartrain.testing._kill_trees import planned, steered, team
 from geartrain.testing.ledger import Death, StoreSeen, check, read_ledger, read_store
 
 __all__ = [
@@ -60,6 +72,9 @@ __all__ = [
     "points_of",
     "sweep",
 ]
+
+_RUNS: Final = (plain, reads, write, approval, apart, outside, handed, team, planned, steered)
+REFERENCE_RUNS: Final = tuple(f"{make.__module__}:{make.__name__}" for make in _RUNS)
 
 # A process that gets no kill must get to the end; one more may be needed after it gave up on a failing store.
 _SPARE_ATTEMPTS: Final = 2
