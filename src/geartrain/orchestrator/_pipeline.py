@@ -26,7 +26,7 @@ class Pipeline(Graph):
     """
 
     def __init__(self, *stages: Run | Step, answer: str | Function | None = None) -> None:
-        super().__init__(list(_chained(stages)), at_once=1, answer=answer)
+        super().__init__(list(_chained(stages)), answer=answer)
 
 
 def _chained(stages: tuple[Any, ...]) -> Iterator[Step]:

@@ -231,6 +231,7 @@ def test_what_a_person_answers_is_whole_too() -> None:
     bench = Recorded(context=ContextRules(result_bytes=60)).starts()
     named(bench, "ask", tool="ask").does(InputReceived, text="x" * 500)
     assert bench.steps() == {"ask": ("ok", "x" * 500)}
+    assert bench.book.progress.said == ()
 
 
 def test_a_book_counts_all_that_it_keeps_its_run_as_well() -> None:

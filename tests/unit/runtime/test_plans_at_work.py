@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from runtime_world import Ledger, Store, allow_all, calling, journal_of, quick, settle
+from runtime_world import Gated, Ledger, Store, allow_all, calling, journal_of, quick, settle
 
 from geartrain.errors import InvalidValue
 from geartrain.limits import UNLIMITED, Limits
@@ -25,6 +25,7 @@ from geartrain.orchestrator import (
     Plan,
     Step,
 )
+from geartrain.persistence import StoreFailed
 from geartrain.runtime import Agent, Allow, Ask, Deny, Runtime, default_policy
 from geartrain.tools import Tool, ToolContext, ask_user, tool
 
@@ -469,6 +470,23 @@ async def test_large_outputs_are_passed_on_whole(memory: Store) -> None:
     async with memory.runtime(Agent("team", plan=Pipeline(many, size))) as runtime:
         end = await (await runtime.start("team", "x")).wait_ended()
     assert end.answer == "50000"
+
+
+async def test_a_store_that_cannot_be_read_for_a_while_is_no_fault_of_the_plan(memory: Store) -> None:
+    class Unread(Gated):
+        unread = 3
+
+        async def read(self, *args: Any, **options: Any) -> Any:
+            if self.unread:
+                self.unread -= 1
+                raise StoreFailed("runs.db", "read", "the disk is busy")
+            return await self.journal.read(*args, **options)
+
+    journal = Unread(memory.journal)
+    agent = Agent("team", plan=Pipeline(slow("a", 1, [])))
+    async with memory.runtime(agent, target=journal) as runtime:
+        end = await (await runtime.start("team", "x")).wait_ended()
+    assert (end.answer, journal.unread) == ("a(x)", 0)
 
 
 async def test_an_output_that_is_too_large_to_be_passed_on_is_shortened_and_its_size_says_so(memory: Store) -> None:
