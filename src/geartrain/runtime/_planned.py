@@ -192,10 +192,16 @@ def _reply_of(plan: Plan, agent: str, progress: Progress) -> ModelReply:
         case Do():
             calls = tuple(_new_calls(said.jobs, progress))
             if not calls and not progress.under_way:
-                raise PlanFailed("the plan waits, but nothing is under way: it would never end")
+                raise PlanFailed(f"the plan waits, but nothing is under way: it would never end{_first_bad(progress)}")
             return ModelReply(calls=calls, usage=Usage(), finish_reason="tool_calls" if calls else "waits")
         case _:
             raise PlanFailed(f"the plan returned {type(said).__name__}, not Do, Done or Fail with what belongs to it")
+
+
+def _first_bad(progress: Progress) -> str:
+    """Return which step has not gone well, if any has not: it may be what the plan has not reckoned with."""
+    bad = next((step for step in progress.steps.values() if step.done and not step.ok), None)
+    return f"; first step {bad.name!r} ({bad.status}): {_brief(bad.text)}" if bad is not None else ""
 
 
 def _new_calls(jobs: Sequence[Job], progress: Progress) -> Iterator[RequestedCall]:
