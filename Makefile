@@ -12,7 +12,7 @@ INSTALL_PACKAGE := $(INSTALL) --no-deps --no-build-isolation --editable .
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test lint types docs chaos cancel-sweep tree-sweep beside bench constraints clean
+.PHONY: help run test lint types docs chaos cancel-sweep tree-sweep beside bench bench-trees constraints clean
 
 help: ## print this list
 	@grep -E '^[a-z-]+:.*## ' Makefile | awk -F ':.*## ' '{ printf "make %-12s %s\n", $$1, $$2 }'
@@ -47,6 +47,9 @@ beside: .venv/.installed-dev ## what one run that misbehaves costs 99 others, in
 
 bench: .venv/.installed-dev ## agent loops per second, beside a hand-written minimum in the same run
 	$(BIN)/python benchmarks/loops.py $(ARGS)
+
+bench-trees: .venv/.installed-dev ## what a thousand sub-agents cost, beside as many plain runs in the same program
+	$(BIN)/python benchmarks/sub_agents.py $(ARGS)
 
 constraints: ## resolve the pinned versions again; look at the difference before you commit it
 	rm -rf build/resolver && $(MAKE) --no-print-directory .venv/bin/python && $(BIN)/python -m venv build/resolver

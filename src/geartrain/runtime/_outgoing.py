@@ -239,12 +239,26 @@ def named_events(moving: Moving) -> Iterator[Sent]:
 SENDERS: tuple[Sender, ...] = (starts, cancels, pauses, raises, named_events, end)
 
 
+# What may make a run send something though it has neither a parent nor such a call.
+_TREE_EVENTS: Final = (EventPublished, EventAwaited, EventHeard, ShareRaised)
+
+
+def _may_send(run: Run, event: Event) -> bool:
+    """Whether a run has anything to do with others: most have not, and then no sender is asked."""
+    if run.parent is not None or isinstance(event, _TREE_EVENTS):
+        return True
+    return any(call.sub_agent or call.event for call in run.calls)
+
+
 def sent_by(
     before: Run, moves: Sequence[Moved], agents: Mapping[str, RegisteredAgent], limits: Limits
 ) -> tuple[Sent, ...]:
     """Return what the steps *moves* send, in their order."""
     sent: list[Sent] = []
     for moved in moves:
+        if not _may_send(moved.run, moved.event):
+            before = moved.run
+            continue
         moving = Moving(before, moved.run, moved.event, agents, limits, _begun(before, moved.run))
         for sender in SENDERS:
             sent.extend(sender(moving))
