@@ -247,7 +247,7 @@ def _may_send(run: Run, event: Event) -> bool:
     """Whether a run has anything to do with others: most have not, and then no sender is asked."""
     if run.parent is not None or isinstance(event, _TREE_EVENTS):
         return True
-    return any(call.sub_agent or call.event for call in run.calls)
+    return bool(run.calls) and any(call.sub_agent or call.event for call in run.calls)
 
 
 def sent_by(
