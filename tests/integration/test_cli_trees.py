@@ -57,6 +57,12 @@ lead = ScriptedModel([[call("worker", input="go")], "all done"])
 app = Agent("lead", model=lead, sub_agents=[worker], budget=Budget(max_turns=5))
 """
 
+BOTH = """
+writer.model = ScriptedModel([[call("note", text="a"), call("note", text="b")], answer("written")])
+own = ScriptedModel([[call("writer", input="note it"), call("note", text="own")], answer("all done")])
+both = SimpleNamespace(agents=[Agent("team", model=own, sub_agents=[writer], tools=[note])], policy=policy)
+"""
+
 
 @pytest.fixture
 def world(tmp_path: Path, server: object) -> World:
@@ -97,6 +103,23 @@ def test_a_sub_agents_run_that_is_answered_itself_lets_the_whole_tree_go_on(worl
 
     assert (approved.returncode, approved.stdout.strip()) == (0, "written"), approved.stderr
     assert {run["state"] for run in world.runs()} == {"FINISHED"}
+
+
+def test_a_call_approved_twice_is_not_one_of_a_sub_agent_the_second_time(world: World) -> None:
+    (world.folder / "team.py").write_text(TEAM + BOTH)
+    ran = world.run("run", "go", "--app", "team:both")
+    assert ran.returncode == 3, ran.stderr
+    (root,) = [run["id"] for run in world.runs() if run["parent"] is None]
+
+    first = world.run("approve", root, "t1.c2", "--app", "team:both")
+    again = world.run("approve", root, "t1.c2", "--app", "team:both")
+
+    assert (first.returncode, again.returncode) == (3, 2), first.stderr
+    (below,) = [run["id"] for run in world.runs() if run["parent"] == root]
+    assert f"{below}/t1.c2" in again.stderr
+    assert world.run("approve", root, f"{below}/t1.c2", "--app", "team:both").returncode == 3
+    assert world.run("approve", root, "--app", "team:both").returncode == 0
+    assert world.noted == ["a", "b", "own"]
 
 
 def test_a_list_keeps_to_one_tree(world: World) -> None:

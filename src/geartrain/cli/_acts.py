@@ -267,10 +267,13 @@ async def resume(setting: Setting, given: str, budget: dict[str, int | float]) -
 
 
 def chosen(setting: Setting, found: Found, call_id: str | None, kind: str, wanted: str) -> OpenCall:
-    """Return the call that a decision is about: the one named, or else the only one that waits for it."""
+    """Return the call that a decision is about: the one named, or else the only one that waits for it.
+
+    A name without a run is that of a call of this run: said twice, it does not find a call of one below it.
+    """
     snapshot = found.snapshot
     fitting = [call for call in snapshot.waiting if call.waits_for == kind]
-    named = [call for call in fitting if call_id in (None, call.call_id, call.id)]
+    named = [call for call in fitting if call_id in (None, call.id, _shown_id(call, snapshot))]
     if len(named) == 1:
         return named[0]
     way = setting.way(found.place)
@@ -280,10 +283,14 @@ def chosen(setting: Setting, found: Found, call_id: str | None, kind: str, wante
     elif not fitting:
         for line in next_steps(snapshot, way):
             setting.screen.say(line)
-    open_calls = tuple(call.call_id if call.run_id == snapshot.id else call.id for call in fitting)
+    open_calls = tuple(_shown_id(call, snapshot) for call in fitting)
     if call_id is not None:
         raise CallNotWaiting(snapshot.id, call_id, _WAITS[kind], open_calls)
     raise CallNotChosen(snapshot.id, wanted, open_calls)
+
+
+def _shown_id(call: OpenCall, snapshot: RunSnapshot) -> str:
+    return call.call_id if call.run_id == snapshot.id else call.id
 
 
 async def do(
