@@ -37,7 +37,7 @@ def test_a_golden_journal_leads_along_its_recorded_path_to_its_recorded_end(path
     found = fold(run, events, specs)
 
     assert isinstance(found, Run), found
-    assert (found.state, compared(found)) == (foot["state"], foot["digest"])
+    assert (found.state, compared(found, path.parent.name)) == (foot["state"], foot["digest"])
 
 
 def test_the_golden_journals_hold_every_kind_of_event() -> None:

@@ -142,10 +142,9 @@ def _patient_until(draft: Draft) -> float:
 def check_budget(draft: Draft) -> None:
     """Look at the limits after an event: end the run, put it on hold, or have it wrap up, as the agent says.
 
-    A run that takes its last turn, or whose answer is being judged, is ended by its deadline alone.
+    A run that takes its last turn, or whose answer is being judged, is ended by its deadline alone. Of a run that is
+    ending nobody asks.
     """
-    if draft.run.ending is not None:
-        return
     if deadline_passed(draft) or not (draft.run.wrapping_up or draft.run.answering):
         cause = reached(draft, before_call=False)
         if cause is not None:

@@ -21,6 +21,7 @@ from geartrain.machine import (
     CallAnswered,
     CallSettled,
     CallStatus,
+    Difference,
     HoldKind,
     InputReceived,
     Message,
@@ -105,6 +106,20 @@ def test_a_journal_folds_to_the_run_and_the_path_that_it_was_written_from(seed: 
     world = [world for world, _ in walk(seed)][-1]
 
     assert fold(Run(id=world.run.id), world.journal, world.specs) == world.run
+
+
+def test_a_fold_ends_at_the_first_event_that_cannot_be_or_leads_another_way() -> None:
+    world = [world for world, _ in walk(7)][-1]
+    (start, path), (second, _), *_ = world.journal
+    fresh = Run(id=world.run.id)
+
+    refused = fold(fresh, [(start, path), (start, path)], world.specs)
+    elsewhere = fold(fresh, [(start, None), (second, ("FINISHED",))], world.specs)
+
+    assert isinstance(refused, Difference)
+    assert (refused.seq, refused.event, refused.found) == (2, "RunStarted", ())
+    assert isinstance(elsewhere, Difference)
+    assert (elsewhere.seq, elsewhere.recorded) == (2, ("FINISHED",))
 
 
 @in_many_worlds

@@ -155,6 +155,12 @@ def test_more_calls_at_work_than_are_named_are_counted() -> None:
     assert "t1.c4" not in message
 
 
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"{}", b'{"name": 3}', b'{"name": "a", "plan": "p"}', b"\xff"])
+def test_what_is_no_spec_is_refused_as_a_format_that_is_not_known(data: bytes) -> None:
+    with pytest.raises(FormatUnknown, match="agent spec"):
+        decode_spec(data)
+
+
 def test_a_spec_of_rules_that_are_newer_than_these_is_refused() -> None:
     """P13: what it would do is not known here."""
     with pytest.raises(FormatUnknown, match=f"rules version {RULES_VERSION + 1}"):
