@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from test_cli import World, server
+from test_cli import Terminal, World, server
 
 pytestmark = pytest.mark.real_time
 
@@ -158,3 +158,25 @@ def test_more_for_a_sub_agent_is_paid_by_its_parent_whose_own_budget_can_be_rais
 
     assert (refused.returncode, paid.returncode, paid.stdout.strip()) == (2, 0, "seen"), paid.stderr
     assert "max_turns can be raised to 3" in refused.stderr
+
+
+def test_an_exported_run_has_no_tree_to_show(world: World) -> None:
+    world.run("run", "go", "--app", "team:app", "--agent", "team", "-q")
+    (world.folder / "team.jsonl").write_text(world.run("export", "r-", "-q").stdout)
+
+    shown = world.run("show", "team.jsonl", "--tree")
+
+    assert (shown.returncode, shown.stdout) == (2, "")
+    assert "--tree: 'team.jsonl' has one run, and none of those below it" in shown.stderr
+
+
+def test_a_watched_tree_stands_once_on_the_terminal_below_what_it_waits_for(world: World) -> None:
+    world.run("run", "go", "--app", "team:app", "--agent", "team", "-q")
+    terminal = Terminal(world, "watch", "r-", "--tree")
+
+    terminal.wait_for("\x1b[J")
+    terminal.type("\x03")
+    terminal.wait_ended()
+
+    assert terminal.text.index("geartrain approve") < terminal.text.index("3 runs:")
+    assert terminal.text.count("\x1b[J") == terminal.text.count("3 runs:") - 1

@@ -41,7 +41,8 @@ def described(call: OpenCall, *, whole: bool = False, root: str | None = None) -
     With *root*, the folder of the run's files, also that a file which is there would be replaced.
     """
     what = safe(call.tool) if call.role == "tool" else f"the run's {call.role}"
-    lines = [f"approval needed: {what} ({call.call_id})"]
+    whose = f" of {one_line(call.agent)}, {call.run_id}" if call.path else ""
+    lines = [f"approval needed: {what} ({call.call_id}{whose})"]
     if call.reason:
         lines.append(f"  {one_line(call.reason, 200)}")
     try:

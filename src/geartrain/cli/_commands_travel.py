@@ -33,7 +33,7 @@ async def export(
     """Write a run to standard output, for `show`, `replay` and `step` where there is no store: `> run.jsonl`.
 
     With --redact, nothing is written unless the run still goes the way it went. Look through the file before it
-    leaves your hands: no rule knows every secret.
+    leaves your hands: no rule knows every secret. The runs below a run are runs of their own.
     """
     from geartrain.cli import _export  # noqa: PLC0415
 

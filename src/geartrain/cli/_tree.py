@@ -9,6 +9,8 @@ import time
 from typing import Final
 
 from geartrain.cli._acts import Setting
+from geartrain.cli._errors import OptionInvalid
+from geartrain.cli._given import opened
 from geartrain.cli._outcome import Way, command_line, tree_steps
 from geartrain.cli._stores import find_run
 from geartrain.cli._tree_lines import Layout, fitting, lines
@@ -23,9 +25,10 @@ _FREE_LINES: Final = 3
 
 async def show_tree(setting: Setting, given: str) -> int:
     """Print a run and all that is below it; return 0."""
-    place, run_id = await find_run(given, setting.store, setting.folder, setting.index)
-    async with open_reader(place.path) as reader:
-        tree = await reader.tree(run_id)
+    async with opened(setting, given) as one:
+        if one.exported:
+            raise OptionInvalid("--tree", f"{given!r} has one run, and none of those below it")
+        place, tree = one.place, await one.reader.tree(one.run_id)
     if setting.screen.json:
         setting.screen.print_json(tree)
         return 0
@@ -47,11 +50,11 @@ async def watch_tree(setting: Setting, given: str) -> int:
         while True:
             began = time.monotonic()
             tree = await reader.tree(run_id)
+            if not tree.ended and store_owner(place.path) is None:
+                view.tell(_steps(tree, way, driven=False))
             view.show(tree)
             if tree.ended:
                 break
-            if store_owner(place.path) is None:
-                view.tell(_steps(tree, way, driven=False))
             await asyncio.sleep(max(POLL_SECONDS, 3 * (time.monotonic() - began)))
         end = await reader.snapshot(run_id)
     return conclude(setting.screen, end)
@@ -84,10 +87,10 @@ class _View:
                 self._screen.answer(line)
 
     def tell(self, told: list[str]) -> None:
-        """Say what the tree waits for, once."""
+        """Say what the tree waits for, once, above the tree."""
         if told != self._told:
             self._told = told
-            self._drawn = 0
+            self._wipe()
             for line in told:
                 self._screen.say(line, "yellow")
 
@@ -102,10 +105,16 @@ class _View:
 
     def _draw(self, tree: RunTree) -> None:
         size = shutil.get_terminal_size()
-        room = max(5, size.lines - _FREE_LINES)
-        shown = fitting(tree, room, size.columns, time.time())
-        if self._drawn:
-            sys.stdout.write(f"\x1b[{self._drawn}F\x1b[J")
+        above = sum(1 + len(line) // size.columns for line in self._told)
+        shown = fitting(tree, max(5, size.lines - _FREE_LINES - above), size.columns, time.time())
+        self._wipe()
         sys.stdout.write("".join(f"{line}\n" for line in shown))
         sys.stdout.flush()
         self._drawn = len(shown)
+
+    def _wipe(self) -> None:
+        """Take away what was drawn last, if anything was; the cursor stands where it began."""
+        if self._drawn:
+            sys.stdout.write(f"\x1b[{self._drawn}F\x1b[J")
+            sys.stdout.flush()
+        self._drawn = 0

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,7 @@ from geartrain.cli._approver import Answer, answer_of, described
 from geartrain.runtime import OpenCall
 
 
-def asked(arguments: str) -> OpenCall:
+def asked(arguments: str, **fields: Any) -> OpenCall:
     return OpenCall(
         run_id="r-1",
         call_id="t2.c1",
@@ -18,6 +19,7 @@ def asked(arguments: str) -> OpenCall:
         arguments_digest="d",
         waits_for="approval",
         reason="it changes something",
+        **fields,
     )
 
 
@@ -48,6 +50,12 @@ def test_a_person_sees_the_tool_the_reason_and_a_preview_of_what_is_written() ->
     assert lines[3] == "  content: 230 bytes, 31 lines"
     assert lines[4] == "    | line 0"
     assert lines[-1] == "    … 19 more lines"
+
+
+def test_a_call_of_a_sub_agent_is_told_from_one_of_the_root_by_who_made_it() -> None:
+    lines = described(asked("{}", agent="bank", path=("t1.c2",)))
+
+    assert lines[0] == "approval needed: write_file (t2.c1 of bank, r-1)"
 
 
 def test_a_file_that_would_be_replaced_is_named_with_its_size(tmp_path: Path) -> None:

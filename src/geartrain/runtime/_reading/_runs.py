@@ -59,8 +59,8 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
     asked its user), or "answer" (an external tool's result). `id` is the same whenever the same call is told of.
     With the `role` input or answer it is no call of a tool, but what was said to the run, or what it would finish with;
     the text is in its arguments, `{"text": …}`. `provider_id` is what those who asked for it call it: for a plan, the
-    name of its step. `root` is the run that all began with, `path` the calls that lead from there to this one's run:
-    empty for a call of the root itself.
+    name of its step. `agent` is who made it, `root` the run that all began with, `path` the calls that lead from there
+    to this one's run: empty for a call of the root itself.
     """
 
     id: str = ""
@@ -75,6 +75,7 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float | None = None
     role: str = "tool"
     provider_id: str = ""
+    agent: str = ""
     root: str = ""
     path: tuple[str, ...] = ()
 
@@ -215,6 +216,7 @@ def open_calls(run: Run) -> tuple[OpenCall, ...]:
             expires_at=call.since + call.timeout_seconds if waits_for == ANSWER else call.expires_at,
             role=call.role,
             provider_id=call.provider_id,
+            agent=run.agent,
             root=run.root or run.id,
             path=run.parent.path if run.parent is not None else (),
         )
