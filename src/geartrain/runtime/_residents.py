@@ -42,6 +42,8 @@ from geartrain.supervisor import RestartLimit
 from geartrain.tools import error_text
 
 _PAGE: Final = 100
+# After so long a run leaves memory that was loaded and has nothing to do.
+_UNUSED_SECONDS: Final = 1.0
 
 
 class Residents:
@@ -122,6 +124,8 @@ class Residents:
         else:
             loading.set_result(actor)
             self._load_crashes.pop(run_id, None)
+            # Whoever wanted it may have been cancelled meanwhile.
+            asyncio.get_running_loop().call_later(_UNUSED_SECONDS, actor.rest_if_idle)
         finally:
             del self._loading[run_id]
             self._node.left.set()

@@ -61,3 +61,19 @@ async def test_a_run_leaves_memory_whatever_was_at_work_when_it_came_to_rest(
 
         await asyncio.wait_for(runtime.wait_at_rest(), 30)
         assert (await runtime.statistics()).runs_loaded == 0
+
+
+async def test_a_caller_that_is_cancelled_while_a_run_is_loaded_leaves_nothing_in_memory() -> None:
+    async with Store().runtime(an_agent(["done"])) as runtime:
+        run = await runtime.start("worker", "go")
+        await run.wait_ended()
+        await asyncio.sleep(2.0)
+        for turns in range(12):
+            acting = asyncio.ensure_future(run.pause(by="ops"))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            acting.cancel()
+            await asyncio.wait([acting])
+            await asyncio.sleep(2.0)
+
+            assert not runtime._host.node.actors, turns
