@@ -353,11 +353,12 @@ class MemoryJournal:
         return len(self._over(before))
 
     def _over(self, before: float) -> Sequence[tuple[float, str]]:
-        """Return the runs that ended before that time, oldest first."""
+        """Return the runs that ended before that time, with all below them, oldest first."""
+        going_on = {run.head.root for run in self._runs.values() if not run.head.ended}
         return sorted(
             (run.head.updated_at, run_id)
             for run_id, run in self._runs.items()
-            if run.head.ended and run.head.updated_at < before
+            if run.head.ended and run.head.updated_at < before and run_id not in going_on
         )
 
     async def prune(self, *, before: float, limit: int = 1_000) -> int:

@@ -442,8 +442,8 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
     async def prune(self, *, before: float | datetime, dry_run: bool = False) -> int:
         """Delete all runs that ended before a time, oldest first, and return how many.
 
-        Runs that have not ended stay, however old. They go some hundred at a time, so that other runs are not held
-        up; if the call is cancelled, some are gone and the others are whole.
+        Runs that have not ended stay, however old, and so do roots below which one has not. They go some hundred at
+        a time, so that other runs are not held up; if the call is cancelled, some are gone and the others are whole.
 
         Args:
             before: Seconds since 1970, or a datetime with a time zone.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from geartrain.errors import InvalidValue
 from geartrain.persistence import (
@@ -352,6 +353,21 @@ class QueryConformance:
         assert await journal.artifact("d3") == b"x"
         assert await journal.prune(before=START + 4) == 1
         assert await journal.prune(before=START + 4) == 0
+
+    async def test_pruning_leaves_a_root_below_which_a_run_has_not_ended(self, journal: Journal) -> None:
+        """Begun anew under its id, a root would meet that run."""
+        epoch = await epoch_of(journal)
+        over = a_head(live=False, ended=True, updated_at=START)
+        await journal.append(an_entry("root", epoch, head=over))
+        await journal.append(an_entry("ended", epoch, head=replace(over, parent="root", root="root")))
+        await journal.append(an_entry("going on", epoch, head=replace(RESTING, parent="root", root="root")))
+
+        assert await journal.ended(before=START + 1) == 1
+        assert await journal.prune(before=START + 1) == 1
+        assert await _ids(journal) == ["going on", "root"]
+
+        await journal.append(an_entry("going on", epoch, expected=1, head=replace(over, parent="root", root="root")))
+        assert await journal.prune(before=START + 1) == 2
 
 
 async def _ids(journal: Journal, **filters: object) -> list[str]:

@@ -13,6 +13,11 @@ from geartrain.persistence._totals import Totals
 
 # A run without counters has an empty text there, which is no JSON.
 _COUNTER: Final = "json_extract(nullif(counters, ''), ?)"
+# Which runs ended before a time, and leave nothing below them behind that has not.
+OVER: Final = (
+    "ended = 1 AND updated_at < ? "
+    "AND NOT EXISTS (SELECT 1 FROM runs AS below WHERE below.root = runs.run_id AND below.ended = 0)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +31,8 @@ class Census:
 
 
 def ended(connection: sqlite3.Connection, *, before: float) -> int:
-    """Return how many runs ended before that time."""
-    row = connection.execute("SELECT count(*) FROM runs WHERE ended = 1 AND updated_at < ?", (before,)).fetchone()
+    """Return how many runs ended before that time, with all below them."""
+    row = connection.execute(f"SELECT count(*) FROM runs WHERE {OVER}", (before,)).fetchone()  # noqa: S608 - ours
     return int(row[0])
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from geartrain.persistence._errors import OwnershipLost, RunNotEnded, StoreBusy
 from geartrain.persistence._protocol import LOST_CLAIMS_KEPT, REFUSALS_KEPT, Claim, RefusedEvent
+from geartrain.persistence.sqlite._census import OVER
 
 _OWN_TABLES = ("events", "checkpoints", "inbox", "run_specs", "run_artifacts", "marks", "refusals", "runs")
 _SHARED_TABLES = (("specs", "run_specs"), ("artifacts", "run_artifacts"))
@@ -100,7 +101,7 @@ def delete(connection: sqlite3.Connection, run_id: str) -> bool:
 def prune(connection: sqlite3.Connection, *, before: float, limit: int) -> int:
     """Delete up to *limit* runs that ended before that time, oldest first; return how many went."""
     rows = connection.execute(
-        "SELECT run_id FROM runs WHERE ended = 1 AND updated_at < ? ORDER BY updated_at, run_id LIMIT ?",
+        f"SELECT run_id FROM runs WHERE {OVER} ORDER BY updated_at, run_id LIMIT ?",  # noqa: S608 - ours
         (before, limit),
     ).fetchall()
     _forget(connection, [run_id for (run_id,) in rows])
