@@ -46,12 +46,7 @@ _SECONDS_WORTH: Final = 0.001
 def _left_of(run: Run, reserved: Mapping[str, float]) -> dict[str, float]:
     """Return how much of each limit is neither used nor *reserved*; infinity without that limit."""
     whole = run.whole
-    left = dict.fromkeys(UNITS, math.inf)
-    for unit in UNITS:
-        limit = getattr(run.budget, unit)
-        if not isinstance(limit, Unlimited):
-            left[unit] = limit - _used(whole, unit) - reserved.get(unit, 0)
-    return left
+    return {unit: _amount(run.budget, unit) - _used(whole, unit) - reserved.get(unit, 0) for unit in UNITS}
 
 
 def _used(whole: Run, unit: str) -> float:
@@ -162,12 +157,13 @@ def _refuse(draft: Draft, call: Call, text: str) -> None:
 def beyond_reach(draft: Draft, share: Budget, wanted: Budget) -> str | None:
     """Return why a share at work cannot become *wanted*: the first limit of which too little is left; or None."""
     for unit, left in _free(draft, draft.run.reserved()).items():
-        now, then = (math.inf if isinstance(value, Unlimited) else value for value in _both(unit, share, wanted))
+        now, then = _amount(share, unit), _amount(wanted, unit)
         if not math.isinf(left) and then - now > max(0.0, left):
             most = now + max(0.0, left)
             return f"its parent has less than that: {unit} can be raised to {most:g}, or the parent's own budget first"
     return None
 
 
-def _both(unit: str, *budgets: Budget) -> tuple[float | Unlimited, ...]:
-    return tuple(getattr(budget, unit) for budget in budgets)
+def _amount(budget: Budget, unit: str) -> float:
+    limit = getattr(budget, unit)
+    return math.inf if isinstance(limit, Unlimited) else limit

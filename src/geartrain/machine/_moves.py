@@ -33,7 +33,7 @@ from geartrain.machine._opening import done_at_once, opened, received, too_many
 from geartrain.machine._outside import runs_again, starts_outside
 from geartrain.machine._progress import note_progress
 from geartrain.machine._reached import deadline_passed, reached, with_use
-from geartrain.machine._run import Call, Run
+from geartrain.machine._run import Call
 from geartrain.machine._shorten import brief, shortened
 from geartrain.machine._shrink import shrink_results
 from geartrain.machine._states import (
@@ -417,16 +417,14 @@ def let_through(draft: Draft, call: Call) -> None:
     if draft.run.wrapping_up and draft.spec.rules_version >= 2:
         draft.finish_call(call, no_more(draft.run.wrapping_up))
         return
-    if not isinstance(limit, Unlimited) and _tool_calls(draft.run) >= limit:
-        text = f"{ReasonCode.TOOL_CALL_BUDGET_EXCEEDED}: {limit} tool calls are used up"
+    used = draft.run.whole.tool_calls
+    if not isinstance(limit, Unlimited) and used + draft.run.reserved()["max_tool_calls"] >= limit:
+        what = "used up" if used >= limit else "used up, or reserved by sub-agents at work"
+        text = f"{ReasonCode.TOOL_CALL_BUDGET_EXCEEDED}: {limit} tool calls are {what}"
         draft.finish_call(call, CallResult(status=ResultStatus.REFUSED, text=text, size=len(text)))
         return
     draft.set(tool_calls=draft.run.tool_calls + 1)
     draft.set_call(call, status=ALLOWED, counted=True)
-
-
-def _tool_calls(run: Run) -> float:
-    return run.whole.tool_calls + run.reserved()["max_tool_calls"]
 
 
 def deny(draft: Draft, call: Call, code: ReasonCode, reason: str, by: str) -> None:
