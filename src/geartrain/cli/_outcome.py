@@ -171,6 +171,7 @@ def call_steps(call: OpenCall, way: Way, several: bool) -> list[str]:
             return [
                 f"{what} waits for approval: {approve}",
                 f"  or: {command_line('deny', call.run_id, way, *which)}",
+                *([f"  asked: {one_line(call.reason, 200)}"] if call.reason else []),
             ]
         case HoldKind.IN_DOUBT:
             settle = command_line("settle", call.run_id, way, *which)

@@ -201,9 +201,10 @@ async def _print_next(setting: Setting, one: Given, snapshot: RunSnapshot) -> No
     owner = store_owner(place.path)
     if snapshot.sub_agents and not snapshot.ended:
         tree = await one.reader.tree(snapshot.id)
-        steps = [*tree_steps(tree, way), *left_behind(replace(snapshot, at_rest=tree.at_rest), owner, way)]
+        waits, left = tree_steps(tree, way), left_behind(replace(snapshot, at_rest=tree.at_rest), owner, way)
     else:
-        steps = [*next_steps(snapshot, way), *left_behind(snapshot, owner, way)]
+        waits, left = next_steps(snapshot, way), left_behind(snapshot, owner, way)
+    steps = [*waits, *kept_by(owner, waits), *left]
     for line in steps:
         screen.answer(f"{'next':<11}{line}")
     if steps and agent is None:
@@ -221,6 +222,11 @@ def _agent_now(setting: Setting, recorded: AgentSpec | None, name: str) -> Agent
     except AppUnusable as error:  # showing a run must not depend on whether its code can be imported
         setting.screen.say(f"geartrain: {error}")
         return None
+
+
+def kept_by(owner: StoreOwner | None, steps: Sequence[str]) -> list[str]:
+    """Return what is to be said beside commands that are refused as long as a process has the store."""
+    return [f"as long as {owner} has the store, only through it"] if owner is not None and steps else []
 
 
 def left_behind(run: RunSnapshot | RunSummary, owner: StoreOwner | None, way: Way) -> list[str]:

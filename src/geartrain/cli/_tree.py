@@ -12,6 +12,7 @@ from geartrain.cli._acts import Setting
 from geartrain.cli._errors import OptionInvalid
 from geartrain.cli._given import opened
 from geartrain.cli._outcome import Way, command_line, tree_steps
+from geartrain.cli._show import kept_by
 from geartrain.cli._stores import find_run
 from geartrain.cli._tree_lines import Layout, fitting, lines
 from geartrain.cli._watch import conclude
@@ -34,7 +35,9 @@ async def show_tree(setting: Setting, given: str) -> int:
         return 0
     for line in lines(tree, time.time()):
         setting.screen.answer(line)
-    for line in _steps(tree, setting.way(place), driven=store_owner(place.path) is not None):
+    owner = store_owner(place.path)
+    steps = _steps(tree, setting.way(place), driven=owner is not None)
+    for line in [*steps, *kept_by(owner, steps)]:
         setting.screen.tell(line, "yellow")
     return 0
 

@@ -71,6 +71,10 @@ def test_a_command_to_copy_has_the_options_that_it_needs() -> None:
             ["t1.c1 note waits for approval: geartrain approve r-1", "  or: geartrain deny r-1"],
         ),
         (
+            {"waiting": (open_call("approval", reason="File this?"),), "holds": ("approval(t1.c1)",)},
+            ["t1.c1 note waits for approval: geartrain approve r-1", "  or: geartrain deny r-1", "  asked: File this?"],
+        ),
+        (
             {"waiting": (open_call("in_doubt", reason="killed"),), "holds": ("in_doubt(t1.c1)",)},
             [
                 "t1.c1 note may have been done (killed); settle it with one of these:",

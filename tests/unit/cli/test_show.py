@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from geartrain.cli._outcome import Way
-from geartrain.cli._show import _message_lines, crash_lines, note, report_line
+from geartrain.cli._show import _message_lines, crash_lines, kept_by, note, report_line
 from geartrain.machine import Difference
 from geartrain.persistence.sqlite import StoreOwner
 from geartrain.runtime import ReplayReport, RunSummary
@@ -108,3 +108,11 @@ def test_a_message_that_the_model_saw_is_shown_with_its_size_and_how_it_was_shor
     assert _message_lines(shrunk) == ["[tool look t1.c1] 1,200 bytes, shrunk", "[ok]"]
     assert _message_lines(noted) == ["[user] 19 bytes, told by memory, pinned", "a", "b"]
     assert _message_lines(asked) == ["[assistant]", "", "call t1.c1 look {}"]
+
+
+def test_commands_that_would_be_refused_are_told_with_who_has_the_store() -> None:
+    commands = ["t1.c1 note waits for approval: geartrain approve r-1"]
+
+    assert kept_by(StoreOwner(42), commands) == ["as long as pid 42 has the store, only through it"]
+    assert kept_by(StoreOwner(42), []) == []
+    assert kept_by(None, commands) == []
