@@ -1,7 +1,7 @@
 r"""A fan-out over a hundred files: an agent for each, at most eight at once, gathered in the order of the files.
 
-$ mkdir notes && for n in $(seq 100); do yes word | head -$n > notes/$n.txt; done
-$ geartrain run --app fan_out:app --store fan_out.db --root notes "all of them" --quiet
+$ mkdir words && for n in $(seq 100); do yes word | head -$n > words/$n.txt; done
+$ geartrain run --app fan_out:app --store fan_out.db --root words "all of them" --quiet
 100 files, 5050 words; the most are in 100.txt
 """
 
