@@ -215,13 +215,14 @@ class RunActor:
     def _follow(self, before: Run, result: Step, moves: list[Moved]) -> Run:
         """Take the steps that follow at once: verdicts of a synchronous policy, and what must not go on."""
         agents = self.node.agents
+        # What has begun is what had not before the first of these steps: it may be several sub-agents at once.
         while event := unable_sub_agent(before, result.run, agents) or self._next_inline(result, moves[-1].event):
             event = self.node.dated(event, result.run)
             following = step(result.run, event, self.specs)
             if isinstance(following, Refusal):
                 raise InternalError(f"run {result.run.id!r}: {following.event} was refused: {following.reason}")
             moves.append(Moved(event, following.run, "", following.commands))
-            before, result = result.run, following
+            result = following
         return result.run
 
     def _next_inline(self, result: Step, last: Event) -> Event | None:

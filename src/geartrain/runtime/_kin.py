@@ -15,6 +15,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from geartrain.errors import FormatUnknown, GeartrainError, RunNotBegun, RunNotFound
@@ -33,7 +34,8 @@ from geartrain.machine import (
     sub_agents_at_work,
 )
 from geartrain.mailbox import Lane
-from geartrain.persistence import InboxItem, Outgoing, RunCorrupt, StoreFailed
+from geartrain.persistence import InboxItem, Outgoing, RunCorrupt
+from geartrain.runtime._circuit import outlast
 from geartrain.runtime._delivery import Delivery
 from geartrain.runtime._entry import SUB_AGENTS
 from geartrain.runtime._log import log
@@ -140,34 +142,35 @@ class Kin:
                 self._node.spawn(self._bring, run_id)
 
     async def _bring(self, run_id: str) -> None:
-        delay = 0.1
         try:
             while not self._node.closing:
                 self._bringing[run_id] = False
                 try:
-                    actor = await self._loader.actor(run_id)
-                    await self.feed(actor)
-                except StoreFailed:
-                    await asyncio.sleep(delay)
-                    delay = min(delay * 2, 5.0)
-                    continue
+                    brought = await outlast(partial(self._feed, run_id))
                 except RunNotBegun:
-                    pass
+                    brought = True
                 except GeartrainError as error:
                     log.warning("sent_not_taken", run_id=run_id, error=str(error))
-                if not self._bringing[run_id]:
+                    brought = True
+                if brought and not self._bringing[run_id]:
                     return
         finally:
             del self._bringing[run_id]
             self._node.left.set()  # whoever waits until nothing is to be done looks again
 
-    async def feed(self, actor: RunAtWork) -> None:
-        """Bring a run in memory what waits for it in the store, as much as is brought at once."""
-        items = await self._node.journal.inbox(actor.run.id, limit=PAGE)
+    async def _feed(self, run_id: str) -> bool:
+        """Bring a run what waits for it in the store, as much as is brought at once.
+
+        Returns False if it has left memory meanwhile and something waits for it: then it is to be loaded again.
+        """
+        actor = await self._loader.actor(run_id)
+        items = await self._node.journal.inbox(run_id, limit=PAGE)
         specs = await self.specs_of(items)
-        if self._node.actors.get(actor.run.id) is actor:
-            deliver(actor, items, specs)
-            actor.rest_if_idle()
+        if self._node.actors.get(run_id) is not actor:
+            return all(item.number <= actor.inbox_mark for item in items)
+        deliver(actor, items, specs)
+        actor.rest_if_idle()
+        return True
 
     async def specs_of(self, items: Sequence[InboxItem]) -> FoundSpecs:
         """Return the specs that starts among *items* name.

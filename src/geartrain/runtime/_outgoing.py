@@ -289,7 +289,7 @@ def turned_away(run: Run, events: Iterable[Event]) -> Iterator[Outgoing]:
 
 
 def unable_sub_agent(before: Run, after: Run, agents: Mapping[str, RegisteredAgent]) -> SubAgentEnded | None:
-    """Return the end of a sub-agent whose call has just begun and that nobody here can start, or None."""
+    """Return the end of the first sub-agent begun since *before* that nobody here can start, or None."""
     for call in _begun(before, after):
         if call.sub_agent and (error := _hindrance(call, agents)) is not None:
             return _never_begun(call.id, sub_agent_run_id(after.id, call.id), error, after.updated_at)

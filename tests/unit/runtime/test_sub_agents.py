@@ -169,6 +169,15 @@ async def test_a_sub_agent_that_is_not_here_is_an_error_and_no_run() -> None:
         assert await below(run, runtime) == []
 
 
+async def test_of_several_sub_agents_that_are_not_here_each_is_an_error() -> None:
+    agent = team(*[delegate("search")] * 3, below=["search"])
+    async with Store().runtime(agent) as runtime:
+        run = await runtime.start(agent, "go")
+
+        assert (await run.wait_at_rest()).answer == "done"
+        assert [status for status, _ in await shown(run, runtime)] == ["error"] * 3
+
+
 @pytest.mark.parametrize("seconds", [0.0, 100.0], ids=["ended", "at work"])
 async def test_a_sub_agent_whose_run_id_was_given_to_another_run_is_an_error(seconds: float) -> None:
     worker = searcher(Delay(seconds, "not for you"))
@@ -734,3 +743,22 @@ async def test_a_parent_that_hears_of_no_sub_agent_for_some_seconds_leaves_memor
 
         assert run.id not in runtime._host.node.actors
         assert (await run.wait_ended()).answer == "done"
+
+
+class SlowInbox(LastingJournal):
+    """Takes ten seconds to read what waits for the root."""
+
+    async def inbox(self, run_id: str, *, limit: int) -> Any:
+        found = await super().inbox(run_id, limit=limit)
+        await asyncio.sleep(10.0 if run_id == "r-root" else 0.0)
+        return found
+
+
+async def test_what_is_sent_to_a_run_that_leaves_memory_meanwhile_is_brought_to_it_all_the_same() -> None:
+    journal = SlowInbox()
+    agent = team(delegate("search"), below=[searcher(Delay(3.0, "found"))])
+    async with Store().runtime(agent, target=journal) as runtime:
+        run = await runtime.start(agent, "go", run_id="r-root")
+        await asyncio.sleep(60.0)
+
+        assert (await run.snapshot()).answer == "done"
