@@ -354,11 +354,16 @@ class MemoryJournal:
 
     def _over(self, before: float) -> Sequence[tuple[float, str]]:
         """Return the runs that ended before that time, with all below them, oldest first."""
-        going_on = {run.head.root for run in self._runs.values() if not run.head.ended}
+        needed: set[str] = set()
+        for run in self._runs.values():
+            above = None if run.head.ended else run.head.parent
+            while above is not None and above not in needed:
+                needed.add(above)
+                above = self._runs[above].head.parent if above in self._runs else None
         return sorted(
             (run.head.updated_at, run_id)
             for run_id, run in self._runs.items()
-            if run.head.ended and run.head.updated_at < before and run_id not in going_on
+            if run.head.ended and run.head.updated_at < before and run_id not in needed
         )
 
     async def prune(self, *, before: float, limit: int = 1_000) -> int:

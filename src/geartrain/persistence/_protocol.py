@@ -357,7 +357,7 @@ class Journal(Protocol):
     async def prune(self, *, before: float, limit: int = 1_000) -> int:
         """Delete up to *limit* runs that ended before that time, oldest first, and return how many went.
 
-        A run ended at its last `updated_at`. A root stays as long as a run below it has not ended. With the runs go
+        A run ended at its last `updated_at`. One stays as long as a run below it has not ended. With the runs go
         artifacts and specs that no run refers to any more.
         """
         ...

@@ -229,9 +229,8 @@ class Kin:
 
     def left(self, run: Run) -> None:
         """Take note that a run is no more in memory."""
-        if run.parent is not None or not run.seq:
-            self.call(self.places.leave(run.id))
-            self._tell(run.root)
+        self.call(self.places.leave(run.id))
+        self._tell(run.root)
 
     def _tell(self, root: str) -> None:
         for follower in self._followers.pop(root, ()):

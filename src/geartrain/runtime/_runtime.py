@@ -442,7 +442,7 @@ class Runtime(AbstractAsyncContextManager["Runtime"]):
     async def prune(self, *, before: float | datetime, dry_run: bool = False) -> int:
         """Delete all runs that ended before a time, oldest first, and return how many.
 
-        Runs that have not ended stay, however old, and so do roots below which one has not. They go some hundred at
+        Runs that have not ended stay, however old, and so do those below which one has not. They go some hundred at
         a time, so that other runs are not held up; if the call is cancelled, some are gone and the others are whole.
 
         Args:

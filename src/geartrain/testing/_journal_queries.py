@@ -354,20 +354,21 @@ class QueryConformance:
         assert await journal.prune(before=START + 4) == 1
         assert await journal.prune(before=START + 4) == 0
 
-    async def test_pruning_leaves_a_root_below_which_a_run_has_not_ended(self, journal: Journal) -> None:
-        """Begun anew under its id, a root would meet that run."""
+    async def test_pruning_leaves_all_runs_below_which_one_has_not_ended(self, journal: Journal) -> None:
+        """Begun anew under its id, a root would meet that run; without those between, nobody would find it."""
         epoch = await epoch_of(journal)
         over = a_head(live=False, ended=True, updated_at=START)
         await journal.append(an_entry("root", epoch, head=over))
-        await journal.append(an_entry("ended", epoch, head=replace(over, parent="root", root="root")))
-        await journal.append(an_entry("going on", epoch, head=replace(RESTING, parent="root", root="root")))
+        for run_id, parent in (("ended", "root"), ("middle", "root"), ("ended too", "middle")):
+            await journal.append(an_entry(run_id, epoch, head=replace(over, parent=parent, root="root")))
+        await journal.append(an_entry("going on", epoch, head=replace(RESTING, parent="middle", root="root")))
 
-        assert await journal.ended(before=START + 1) == 1
-        assert await journal.prune(before=START + 1) == 1
-        assert await _ids(journal) == ["going on", "root"]
-
-        await journal.append(an_entry("going on", epoch, expected=1, head=replace(over, parent="root", root="root")))
+        assert await journal.ended(before=START + 1) == 2
         assert await journal.prune(before=START + 1) == 2
+        assert await _ids(journal) == ["going on", "middle", "root"]
+
+        await journal.append(an_entry("going on", epoch, expected=1, head=replace(over, parent="middle", root="root")))
+        assert await journal.prune(before=START + 1) == 3
 
 
 async def _ids(journal: Journal, **filters: object) -> list[str]:

@@ -14,10 +14,15 @@ from geartrain.persistence._totals import Totals
 # A run without counters has an empty text there, which is no JSON.
 _COUNTER: Final = "json_extract(nullif(counters, ''), ?)"
 # Which runs ended before a time, and leave nothing below them behind that has not.
-OVER: Final = (
-    "ended = 1 AND updated_at < ? "
-    "AND NOT EXISTS (SELECT 1 FROM runs AS below WHERE below.root = runs.run_id AND below.ended = 0)"
-)
+OVER: Final = """
+    ended = 1 AND updated_at < ? AND NOT EXISTS (
+        WITH RECURSIVE below (run_id, ended) AS (
+            SELECT child.run_id, child.ended FROM runs AS child WHERE child.parent = runs.run_id
+            UNION SELECT child.run_id, child.ended FROM below JOIN runs AS child ON child.parent = below.run_id
+        )
+        SELECT 1 FROM below WHERE ended = 0
+    )
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Iterator
-from typing import Any, Final
+from functools import partial
+from typing import Any
 
 from msgspec.structs import replace
 
 from geartrain.limits import Limits
 from geartrain.machine import AgentSpec, Event, ModelFailed, ModelReplied, RequestedCall, RunQuarantined
 from geartrain.models import ModelReply, ModelRequest
-from geartrain.persistence import StoreFailed
+from geartrain.runtime._circuit import outlast
 from geartrain.runtime._edge import clean_text
 from geartrain.runtime._effects._model import ModelEffect
 from geartrain.runtime._node import RunAtWork
 from geartrain.runtime._planned import PlanChanged, PlanFailed, PlanModel
-
-_RETRY_SECONDS: Final = 0.5
 
 
 class PlanEffect(ModelEffect):
@@ -34,12 +32,8 @@ class PlanEffect(ModelEffect):
         if not spec.plan or not isinstance(self._model, PlanModel):
             then, now = ("a plan", "none") if spec.plan else ("no plan", "one")
             raise PlanChanged(request.agent, f"the run was begun with {then}, and today there is {now}")
-        while True:
-            try:
-                progress = await self.effects.plans.progress(self.run_id, seq)
-                break
-            except StoreFailed:  # no fault of the plan's: the time limit of the turn is what ends this
-                await asyncio.sleep(_RETRY_SECONDS)
+        # A store that fails is no fault of the plan's: the time limit of the turn is what ends this.
+        progress = await outlast(partial(self.effects.plans.progress, self.run_id, seq))
         reply = await self.effects.executor.call_model(self._model, replace(request, progress=progress), self.emit)
         registered = self.node.agents.get(request.agent)
         changed = registered is None or registered.spec.plan != spec.plan
