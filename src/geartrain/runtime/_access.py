@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -45,6 +46,7 @@ from geartrain.machine import (
 )
 from geartrain.mailbox import Lane
 from geartrain.persistence import StoredEvent
+from geartrain.runtime._circuit import outlast
 from geartrain.runtime._delivery import Delivery
 from geartrain.runtime._edge import checked_event
 from geartrain.runtime._entry import CALL, SUB_AGENTS
@@ -224,18 +226,19 @@ class RunAccess:
 
     async def wait_until(self, run_id: str, *, at_rest: bool) -> RunSnapshot:
         """Wait until a run has ended (or rests, with all that is below it); see `RunHandle`."""
+        kin, inbox = self._host.residents.kin, self._host.node.journal.inbox
+        # Whether a tree rests is read from the store: as long as that fails, nobody can say.
         if await self._has_sub_agents(run_id):
-            await self._host.residents.kin.adopt(run_id)  # perhaps nobody else moves those below it
+            await outlast(partial(kin.adopt, run_id))  # perhaps nobody else moves those below it
         while True:
             snapshot = await self._reached(run_id, at_rest=at_rest)
-            # A run may be on its way to itself, too: the root keeps what its tree publishes.
-            if snapshot.ended or not (snapshot.sub_agents or await self._host.node.journal.inbox(run_id, limit=1)):
+            # Something may be on its way from a run to itself, too: the root keeps what its tree publishes.
+            if snapshot.ended or not (snapshot.sub_agents or await outlast(partial(inbox, run_id, limit=1))):
                 return snapshot
-            kin = self._host.residents.kin
             moved = kin.follow(snapshot.root)
             try:
                 # Asked after it is followed: what comes to rest meanwhile is looked at again.
-                if not await kin.busy(run_id) and (await self.snapshot(run_id)).seq == snapshot.seq:
+                if not await outlast(partial(kin.busy, run_id)) and (await self.snapshot(run_id)).seq == snapshot.seq:
                     return msgspec.structs.replace(snapshot, at_rest=True)
                 await asyncio.wait([moved], timeout=_LOOK_AGAIN_SECONDS)
             finally:

@@ -18,6 +18,7 @@ from geartrain.limits import UNLIMITED
 from geartrain.machine import Budget, RequestedCall, RunStarted, Usage
 from geartrain.models import ModelReply, ModelRequest
 from geartrain.models._scripted import Delay
+from geartrain.persistence import StoreFailed
 from geartrain.runtime import Agent, Allow, Ask, Deny, RunHandle, Runtime, default_policy
 from geartrain.tools import ask_user
 
@@ -743,6 +744,33 @@ async def test_a_parent_that_hears_of_no_sub_agent_for_some_seconds_leaves_memor
 
         assert run.id not in runtime._host.node.actors
         assert (await run.wait_ended()).answer == "done"
+
+
+class FailingInbox(LastingJournal):
+    """Cannot read, for some time, what waits for a run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failures = 0
+
+    async def inbox(self, run_id: str, *, limit: int) -> Any:
+        if self.failures:
+            self.failures -= 1
+            raise StoreFailed("store.db", "read", "disk I/O error")
+        return await super().inbox(run_id, limit=limit)
+
+
+async def test_whoever_waits_for_a_tree_to_rest_waits_out_a_store_that_cannot_be_read() -> None:
+    journal = FailingInbox()
+    asker = an_agent([[calling("ask_user", '{"question":"which?"}')]], ask_user, name="asker")
+    agent = team(delegate("asker"), below=[asker])
+    async with Store().runtime(agent, target=journal) as runtime:
+        run = await runtime.start(agent, "go")
+        await run.wait_at_rest()
+        journal.failures = 3
+
+        assert (await run.wait_at_rest()).at_rest
+        assert journal.failures == 0
 
 
 class SlowInbox(LastingJournal):
