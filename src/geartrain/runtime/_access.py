@@ -233,7 +233,7 @@ class RunAccess:
         while True:
             snapshot = await self._reached(run_id, at_rest=at_rest)
             # Something may be on its way from a run to itself, too: the root keeps what its tree publishes.
-            if snapshot.ended or not (snapshot.sub_agents or await outlast(partial(inbox, run_id, limit=1))):
+            if snapshot.ended or (not snapshot.sub_agents and not await outlast(partial(inbox, run_id, limit=1))):
                 return snapshot
             moved = kin.follow(snapshot.root)
             try:

@@ -8,9 +8,11 @@ once more.
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from collections.abc import Iterable
 
-from geartrain.actors import Reply
+from geartrain.actors import ActorStopped, Reply
 from geartrain.errors import EventRefused, GeartrainError, RunNotFound
 from geartrain.machine import (
     KIND_OF_CODE,
@@ -22,12 +24,13 @@ from geartrain.machine import (
     SubAgentEnded,
     Usage,
 )
-from geartrain.persistence import RunRow, StoreFailed
+from geartrain.persistence import CommitUnknown, JournalConflict, RunRow, StoreFailed
 from geartrain.runtime._entry import CALL
 from geartrain.runtime._kin import Loader
 from geartrain.runtime._log import log
 from geartrain.runtime._node import Node
 from geartrain.runtime._reading._tree import rows_of_tree
+from geartrain.runtime._run_supervisor import BACKOFF
 
 
 async def tell_kin(node: Node, loader: Loader, run_id: str, reason: str) -> None:
@@ -82,14 +85,19 @@ def _lost(run_id: str, row: RunRow, whole: Iterable[RunRow], reason: str, now: f
 
 
 async def _bring(loader: Loader, run_id: str, event: Event) -> None:
-    reply: Reply[int] = Reply()
-    try:
-        actor = await loader.actor(run_id)
-        actor.put_result(event, reply=reply)
-        await reply.wait_answered()
-    except StoreFailed:
-        raise
-    except EventRefused:  # it knows, or waits for nothing any more
-        pass
-    except GeartrainError as error:
-        log.warning("kin_not_told", run_id=run_id, error=str(error))
+    for attempt in itertools.count(1):
+        reply: Reply[int] = Reply()
+        try:
+            actor = await loader.actor(run_id)
+            actor.put_result(event, reply=reply)
+            await reply.wait_answered()
+        except (ActorStopped, CommitUnknown, JournalConflict):  # it has left memory meanwhile, and may have taken it
+            await asyncio.sleep(BACKOFF.wait_seconds(attempt, 0.0))
+            continue
+        except StoreFailed:
+            raise
+        except EventRefused:  # it knows, or waits for nothing any more
+            pass
+        except GeartrainError as error:
+            log.warning("kin_not_told", run_id=run_id, error=str(error))
+        return

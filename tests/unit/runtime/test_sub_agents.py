@@ -8,7 +8,18 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from runtime_world import LastingJournal, Ledger, Store, an_agent, calling, journal_of, names_of, quick, results_of
+from runtime_world import (
+    Gated,
+    LastingJournal,
+    Ledger,
+    Store,
+    an_agent,
+    calling,
+    journal_of,
+    names_of,
+    quick,
+    results_of,
+)
 from structlog.testing import capture_logs
 
 from geartrain.clock import LoopClock
@@ -18,7 +29,7 @@ from geartrain.limits import UNLIMITED
 from geartrain.machine import Budget, RequestedCall, RunStarted, Usage
 from geartrain.models import ModelReply, ModelRequest
 from geartrain.models._scripted import Delay
-from geartrain.persistence import StoreFailed
+from geartrain.persistence import CommitUnknown, Entry, StoreFailed
 from geartrain.runtime import Agent, Allow, Ask, Deny, RunHandle, Runtime, default_policy
 from geartrain.tools import ask_user
 
@@ -549,7 +560,24 @@ async def test_what_arrives_at_a_run_that_has_ended_is_taken_out_of_the_store() 
         assert "SubAgentEnded" in await names_of(run, runtime)
 
 
-async def test_a_sub_agents_run_that_is_damaged_has_failed_to_the_one_that_waits_for_it() -> None:
+class Unsure(Gated):
+    """A journal that does not know what became of the first appends to any run."""
+
+    def __init__(self, journal: LastingJournal) -> None:
+        super().__init__(journal)
+        self.left = 3
+
+    def append(self, entry: Entry) -> asyncio.Future[int]:
+        if not self.left:
+            return super().append(entry)
+        self.left -= 1
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        future.set_exception(CommitUnknown("runs.db", "append", "no answer"))
+        return future
+
+
+@pytest.mark.parametrize("target", [LastingJournal.opened, Unsure])
+async def test_a_sub_agents_run_that_is_damaged_has_failed_to_the_one_that_waits_for_it(target: Any) -> None:
     """Charged with all that is known of it; what works for it ends."""
     leaf = an_agent([[calling("read")], "found"], Ledger().read(20.0), name="leaf")
     middle = an_agent([[delegate("leaf")], "merged"], name="middle", sub_agents=[leaf])
@@ -561,8 +589,7 @@ async def test_a_sub_agents_run_that_is_damaged_has_failed_to_the_one_that_waits
         hurt = (await run.snapshot()).sub_agents[0].run_id
         left = store.journal.as_killed()
     left._runs[hurt].events[0] = replace(left._runs[hurt].events[0], path="FINISHED")
-    store.journal = left
-    async with store.runtime(agent) as runtime:
+    async with store.runtime(agent, target=target(left)) as runtime:
         run = await runtime.get(run.id)
 
         rest = await run.wait_at_rest()
