@@ -215,7 +215,6 @@ class RunActor:
     def _follow(self, before: Run, result: Step, moves: list[Moved]) -> Run:
         """Take the steps that follow at once: verdicts of a synchronous policy, and what must not go on."""
         agents = self.node.agents
-        # What has begun is what had not before the first of these steps: it may be several sub-agents at once.
         while event := unable_sub_agent(before, result.run, agents) or self._next_inline(result, moves[-1].event):
             event = self.node.dated(event, result.run)
             following = step(result.run, event, self.specs)
@@ -345,6 +344,8 @@ class RunActor:
     def _gone(self, taken: list[tuple[Delivery, int]], entry: Entry, future: asyncio.Future[int]) -> None:
         if future.cancelled() or future.exception() is not None:
             return
+        self._retries = 0
+        self.node.circuit.answers()
         for delivery, seq in taken:
             delivery.accept(seq)
         self.node.kin.moved(self.run, resting=self.at_rest, sent=entry.outgoing, more=self.inbox_more)

@@ -546,18 +546,51 @@ def killed_after(store: Store, appends: int, ledger: Ledger) -> list[LastingJour
     return left
 
 
+class SlowInbox(LastingJournal):
+    """Takes ten seconds to read what waits for the root."""
+
+    async def inbox(self, run_id: str, *, limit: int) -> Any:
+        found = await super().inbox(run_id, limit=limit)
+        await asyncio.sleep(10.0 if run_id == "r-root" else 0.0)
+        return found
+
+
 async def test_what_arrives_at_a_run_that_has_ended_is_taken_out_of_the_store() -> None:
-    """A sub-agent that ends after its parent: refused and traced, not kept."""
-    agent = team(delegate("search"), below=[searcher(Delay(3.0, "late"))])
-    async with Store().runtime(agent, limits=quick(grace_seconds=1.0)) as runtime:
+    """A root is cancelled before it has heard that its sub-agent has ended."""
+    agent = team(delegate("search"), below=[searcher(Delay(3.0, "found"))])
+    async with Store().runtime(agent, target=SlowInbox()) as runtime:
+        run = await runtime.start(agent, "go", run_id="r-root")
+        await asyncio.sleep(5.0)
+        await run.cancel(by="ops")
+
+        assert (await run.wait_ended()).state == "CANCELLED"
+        assert [each.state for each in await below(run, runtime)] == ["FINISHED"]
+        assert await runtime._host.node.journal.runnable() == []
+
+
+class FailingToLetGo(Gated):
+    """Fails once to write what takes something out of the store and changes nothing else."""
+
+    def append(self, entry: Entry) -> asyncio.Future[int]:
+        self.error = None
+        if entry.consumed and not entry.events and not self.failing:
+            self.error = StoreFailed("runs.db", "append", "disk full")
+        return super().append(entry)
+
+
+async def test_the_store_is_known_to_write_again_when_what_changes_nothing_is_taken_out_of_it() -> None:
+    journal = FailingToLetGo(LastingJournal())
+    agent = team(delegate("search"), below=[searcher(Delay(30.0, "found"))])
+    async with Store().runtime(agent, target=journal) as runtime:
         run = await runtime.start(agent, "go")
         await asyncio.sleep(1.0)
-        await run.cancel()
-        await run.wait_ended()
-        await asyncio.sleep(10.0)
+        (child,) = await below(run, runtime)
+        await (await runtime.get(child.id)).pause(by="ops")
+        await run.pause(by="ops")  # which its sub-agent, paused already, refuses
+        await asyncio.sleep(1.5)
 
-        assert await runtime._host.node.journal.runnable() == []
-        assert "SubAgentEnded" in await names_of(run, runtime)
+        assert journal.failing
+        assert not runtime._host.node.circuit.open
 
 
 class Unsure(Gated):
@@ -798,15 +831,6 @@ async def test_whoever_waits_for_a_tree_to_rest_waits_out_a_store_that_cannot_be
 
         assert (await run.wait_at_rest()).at_rest
         assert journal.failures == 0
-
-
-class SlowInbox(LastingJournal):
-    """Takes ten seconds to read what waits for the root."""
-
-    async def inbox(self, run_id: str, *, limit: int) -> Any:
-        found = await super().inbox(run_id, limit=limit)
-        await asyncio.sleep(10.0 if run_id == "r-root" else 0.0)
-        return found
 
 
 async def test_what_is_sent_to_a_run_that_leaves_memory_meanwhile_is_brought_to_it_all_the_same() -> None:
