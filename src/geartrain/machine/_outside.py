@@ -17,8 +17,6 @@ from geartrain.machine._states import ENDED, IN_PROGRESS, RUNNING, STARTED, STOP
 
 # The name of the model whose turns somebody outside takes.
 EXTERNAL: Final = "external"
-
-
 # Calls of which something is or may be at work: what is asked of a person, waits for its place, or is done is not.
 _MOVING: Final = IN_PROGRESS | UNDECIDED
 

@@ -30,9 +30,8 @@ from geartrain.machine._states import ResultStatus, RunState
 from geartrain.machine._step import Refusal, Specs, step
 from geartrain.machine._values import Artifact, ToolCall
 
-_TEXTS = (ToolFinished, CallAnswered, CallSettled, SubAgentEnded, EventHeard)
-
-
+# Events that bring the whole text of a step.
+_TEXTS: Final = (ToolFinished, CallAnswered, CallSettled, SubAgentEnded, EventHeard)
 # About what a book takes that is empty, and a step beside its texts: its call in the run as well.
 _BOOK_BYTES: Final = 4_000
 _STEP_BYTES: Final = 1_500

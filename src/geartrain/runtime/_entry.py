@@ -39,11 +39,8 @@ from geartrain.persistence import Entry, Head, LoadedRun, Outgoing, RunCorrupt, 
 EPOCH: Final = "epoch"
 # A checkpoint is written at these boundaries only, if enough was written since the last one.
 _BOUNDARIES = frozenset({RunState.COMPACT_OR_SAVE, RunState.SUSPENDED, *ENDED})
-
-
 # About how much of a checkpoint each open call takes.
 _CALL_BYTES: Final = 1_000
-
 # What a run waits for that has sub-agents at work, beside the kinds of holds.
 SUB_AGENTS: Final = "sub_agents"
 # Of a sub-agent's run, among its counters: which call of its parent has started it, and how deep it is in its tree.

@@ -237,8 +237,6 @@ def named_events(moving: Moving) -> Iterator[Sent]:
 
 
 SENDERS: tuple[Sender, ...] = (starts, cancels, pauses, raises, named_events, end)
-
-
 # What may make a run send something though it has neither a parent nor such a call.
 _TREE_EVENTS: Final = (EventPublished, EventAwaited, EventHeard, ShareRaised)
 

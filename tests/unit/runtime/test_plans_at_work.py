@@ -3,61 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from runtime_world import Gated, Ledger, Store, allow_all, calling, journal_of, quick, settle
+from plan_world import Asked, now, slow
+from runtime_world import Store, allow_all, journal_of, quick, settle
 
 from geartrain.errors import InvalidValue
 from geartrain.limits import UNLIMITED, Limits
-from geartrain.machine import Budget, ModelReplied, Progress, ToolStarted, Usage
+from geartrain.machine import Budget, ModelReplied, ToolStarted, Usage
 from geartrain.models import ScriptedModel
-from geartrain.orchestrator import (
-    Approval,
-    Do,
-    Done,
-    Fail,
-    FanOut,
-    Graph,
-    Job,
-    Pipeline,
-    Plan,
-    Step,
-)
-from geartrain.persistence import StoreFailed
+from geartrain.orchestrator import Approval, Do, Done, Fail, FanOut, Graph, Job, Pipeline, Step
 from geartrain.runtime import Agent, Allow, Ask, Deny, Runtime, default_policy
-from geartrain.tools import Tool, ToolContext, ask_user, tool
-
-
-class Asked(Plan):
-    """A plan of the test's own."""
-
-    def __init__(self, decide: Callable[[Progress], Any], *tools: Tool) -> None:
-        self._decide, self.tools = decide, tools
-
-    def next(self, progress: Progress, /) -> Any:
-        return self._decide(progress)
-
-
-def slow(name: str, seconds: float, log: list[str], **options: Any) -> Tool:
-    """A tool that takes *seconds* and says so."""
-
-    async def work(text: str = "") -> str:
-        log.append(f"{name} begins")
-        await asyncio.sleep(seconds)
-        log.append(f"{name} ends")
-        return f"{name}({text})"
-
-    return tool(name=name, **{"read_only": True, **options})(work)
+from geartrain.tools import ToolContext, ask_user, tool
 
 
 async def _timeline(runtime: Runtime, run_id: str) -> list[Any]:
     return [record async for record in runtime.timeline(run_id)]
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 async def test_b_begins_when_a_ends_though_c_takes_ten_times_as_long(store: Store) -> None:
@@ -324,240 +286,6 @@ async def test_a_write_of_a_plan_asks_a_person_by_default(memory: Store) -> None
     async with memory.runtime(Agent("team", plan=plan), policy=default_policy) as runtime:
         rest = await (await runtime.start("team", "x")).wait_at_rest()
     assert rest.holds == ("approval(t1.c1)",)
-
-
-# -- restarts, and plans that have changed
-
-
-def counted(ledger: Ledger) -> Agent:
-    read = ledger.read(1.0)
-    steps = [
-        Step("a", ledger.write(1.0)),
-        Step("b", read, after=["a"]),
-        Step("c", read, input={"text": "{input}", "after": 2.0}),
-        Step("d", read, after=["b", "c"], input="{b}+{c}"),
-    ]
-    return Agent("team", plan=Graph(steps, answer="{a}|{d}"))
-
-
-@pytest.mark.parametrize("seconds", [0.0, 0.5, 1.5, 2.5, 3.5, 4.5])
-async def test_a_plan_goes_on_in_another_process_where_it_was(store: Store, ledger: Ledger, seconds: float) -> None:
-    async with store.runtime(counted(ledger)) as runtime:
-        run = await runtime.start("team", "x")
-        await asyncio.sleep(seconds)
-    async with store.runtime(counted(ledger)) as runtime:
-        end = await (await runtime.get(run.id)).wait_ended()
-        replayed = await runtime.replay(run.id)
-
-    assert end.answer == "wrote x|read read wrote x+read x"
-    assert max(ledger.done.values()) == 1
-    assert replayed.difference is None
-    assert end.usage == Usage()
-
-
-async def test_a_changed_plan_goes_on_if_it_has_all_that_was_begun(memory: Store) -> None:
-    log: list[str] = []
-    a, b = slow("a", 5, log), slow("b", 5, log)
-    async with memory.runtime(Agent("team", plan=Pipeline(a), tools=[b])) as runtime:
-        run = await runtime.start("team", "x")
-        await asyncio.sleep(1)
-    async with memory.runtime(Agent("team", plan=Pipeline(a, b))) as runtime:
-        end = await (await runtime.get(run.id)).wait_ended()
-    assert end.answer == "b(a(x))"
-
-
-async def test_a_changed_plan_that_runs_what_the_agent_had_not_sets_its_run_apart(memory: Store) -> None:
-    a, b = slow("a", 5, []), slow("b", 5, [])
-    async with memory.runtime(Agent("team", plan=Pipeline(a))) as runtime:
-        run = await runtime.start("team", "x")
-        await asyncio.sleep(1)
-    async with memory.runtime(Agent("team", plan=Pipeline(a, b))) as runtime:
-        rest = await (await runtime.get(run.id)).wait_at_rest()
-    assert rest.holds == ("quarantined",)
-
-
-async def test_a_plan_without_a_step_that_was_begun_sets_its_run_apart_until_it_is_put_back(store: Store) -> None:
-    log: list[str] = []
-    a, b = slow("a", 5, log), slow("b", 5, log)
-    before = Agent("team", plan=Pipeline(a, b))
-    async with store.runtime(before) as runtime:
-        run = await runtime.start("team", "x")
-        await asyncio.sleep(6)
-    async with store.runtime(Agent("team", plan=Pipeline(b))) as runtime:
-        rest = await (await runtime.get(run.id)).wait_at_rest()
-        assert rest.holds == ("quarantined",)
-    async with store.runtime(before) as runtime:
-        again = await runtime.get(run.id)
-        await again.resume()
-        end = await again.wait_ended()
-    assert end.answer == "b(a(x))"
-    assert log.count("a ends") == 1
-
-
-@pytest.mark.parametrize("planned_first", [True, False])
-async def test_a_run_does_not_change_between_a_plan_and_a_model(memory: Store, planned_first: bool) -> None:
-    plan = Agent("team", plan=Pipeline(slow("a", 5, [])))
-    model = Agent("team", model=ScriptedModel([[], "no"]), tools=[slow("a", 5, [])])
-    first, second = (plan, model) if planned_first else (model, plan)
-    async with memory.runtime(first) as runtime:
-        run = await runtime.start("team", "x")
-        if not planned_first:
-            await run.pause()
-    async with memory.runtime(second) as runtime:
-        again = await runtime.get(run.id)
-        if not planned_first:
-            await again.resume()
-        rest = await again.wait_at_rest()
-    assert rest.holds == ("quarantined",)
-
-
-async def test_a_run_handed_over_to_a_plan_begins_the_plan(memory: Store) -> None:
-    team = Agent("team", plan=Pipeline(slow("a", 1, [])))
-    desk = Agent("desk", model=ScriptedModel([[calling("hand_off_to_team", provider_id="call_1")]]), handoffs=[team])
-    async with memory.runtime(desk) as runtime:
-        end = await (await runtime.start("desk", "x")).wait_ended()
-    assert (end.agent, end.answer) == ("team", "a(x)")
-
-
-# -- fan-outs
-
-
-async def test_a_fan_out_keeps_its_bound_and_its_order(store: Store) -> None:
-    ledger = Ledger()
-    inputs = [f"{i}" for i in range(100)]
-    read = ledger.read(1.0)
-    reads = FanOut(read, [{"text": text, "after": (int(text) * 7) % 5} for text in inputs])
-    async with store.runtime(Agent("team", plan=reads)) as runtime:
-        end = await (await runtime.start("team", "x")).wait_ended()
-
-    assert end.answer == "\n".join(f"read {i}" for i in range(100))
-    assert ledger.peak == 8
-    assert set(ledger.done.values()) == {1}
-
-
-async def test_a_thousand_inputs_are_gone_through_in_bounded_memory(memory: Store) -> None:
-    read = Ledger().read(1.0)
-    plan = FanOut(read, [{"text": str(i)} for i in range(1_000)], at_once=50)
-    async with memory.runtime(Agent("team", plan=plan), limits=Limits(calls_at_once_per_run=50)) as runtime:
-        began = now()
-        end = await (await runtime.start("team", "x")).wait_ended()
-        assert end.answer is not None
-        assert len(end.answer.splitlines()) == 1_000
-        assert 20 <= now() - began < 30
-        assert len(runtime._host.node.effects.plans) == 0
-
-
-async def test_more_jobs_than_a_reply_holds_are_begun_by_and_by(memory: Store) -> None:
-    ledger = Ledger()
-    plan = FanOut(ledger.read(1.0), [{"text": "x"}] * 30, at_once=30)
-    async with memory.runtime(Agent("team", plan=plan), limits=quick(calls_per_reply=4)) as runtime:
-        end = await (await runtime.start("team", "x")).wait_ended()
-    assert end.state == "FINISHED"
-    assert sum(ledger.done.values()) == 30
-
-
-async def test_large_outputs_are_passed_on_whole(memory: Store) -> None:
-    @tool(read_only=True)
-    async def many() -> str:
-        """Return much."""
-        return "word " * 10_000
-
-    @tool(read_only=True)
-    async def size(text: str) -> str:
-        """Measure."""
-        return str(len(text))
-
-    async with memory.runtime(Agent("team", plan=Pipeline(many, size))) as runtime:
-        end = await (await runtime.start("team", "x")).wait_ended()
-    assert end.answer == "50000"
-
-
-async def test_a_store_that_cannot_be_read_for_a_while_is_no_fault_of_the_plan(memory: Store) -> None:
-    class Unread(Gated):
-        unread = 3
-
-        async def read(self, *args: Any, **options: Any) -> Any:
-            if self.unread:
-                self.unread -= 1
-                raise StoreFailed("runs.db", "read", "the disk is busy")
-            return await self.journal.read(*args, **options)
-
-    journal = Unread(memory.journal)
-    agent = Agent("team", plan=Pipeline(slow("a", 1, [])))
-    async with memory.runtime(agent, target=journal) as runtime:
-        end = await (await runtime.start("team", "x")).wait_ended()
-    assert (end.answer, journal.unread) == ("a(x)", 0)
-
-
-async def test_an_output_that_is_too_large_to_be_passed_on_is_shortened_and_its_size_says_so(memory: Store) -> None:
-    @tool(read_only=True)
-    async def many() -> str:
-        """Return more than a call may be given."""
-        return "word " * 10_000
-
-    plan = Pipeline(many, answer=lambda p: f"{p['many'].size} {len(p['many'].text) < 20_000}")
-    async with memory.runtime(Agent("team", plan=plan), limits=quick(argument_bytes=40_000)) as runtime:
-        end = await (await runtime.start("team", "x")).wait_ended()
-    assert end.answer == "50000 True"
-
-
-async def test_jobs_that_one_event_does_not_hold_are_begun_by_and_by(memory: Store) -> None:
-    ledger = Ledger()
-    plan = FanOut(ledger.read(1.0), [{"text": "x" * 40_000}] * 20, at_once=20, gather=lambda steps: str(len(steps)))
-    async with memory.runtime(Agent("team", plan=plan)) as runtime:
-        run = await runtime.start("team", "x")
-        end = await run.wait_ended()
-        asked = [len(e.event.calls) for e in await journal_of(run, runtime) if isinstance(e.event, ModelReplied)]
-    assert end.answer == "20"
-    assert asked[0] == 6  # a quarter of an event, for arguments may be written twice as long and more
-    assert sum(asked) == sum(ledger.done.values()) == 20
-
-
-async def test_an_input_that_is_too_large_fails_its_step_and_no_other(memory: Store) -> None:
-    fan_out = FanOut(slow("a", 1, []), ["x", "y" * 100_000, "z"], need=2)
-    async with memory.runtime(Agent("team", plan=fan_out)) as runtime:
-        end = await (await runtime.start("team", "go")).wait_at_rest()
-    assert end.answer == "a(x)\n[error] the arguments are too large (100011 bytes)\na(z)"
-
-
-@pytest.mark.parametrize(
-    "plan",
-    [Pipeline(Approval("Go?\ud800")), FanOut("helper", ["\ud800"]), Graph([Step("a", "helper", input="\ud800")])],
-    ids=["question", "inputs", "input"],
-)
-def test_a_plan_with_a_text_that_cannot_be_stored_is_refused_when_a_runtime_is_opened(
-    plan: Plan, memory: Store
-) -> None:
-    with pytest.raises(InvalidValue, match=r"the plan of agent 'team' must be made of what JSON can hold"):
-        memory.runtime(Agent("team", plan=plan))
-
-
-@pytest.mark.parametrize("how", ["done", "fails", "cancelled", "deadline"])
-async def test_the_progress_of_a_run_is_let_go_of_when_it_ends_however_it_does(memory: Store, how: str) -> None:
-    steps = [Step("a", slow("a", 10, [])), Step("b", slow("b", 10, []), after=["a"])]
-    last = Fail("no") if how == "fails" else Done("yes")
-    plan = Asked(lambda p: last if p.steps and not p.under_way else Graph(steps[:1]).next(p), steps[0].run)
-    agents = Agent("team", plan=plan if how in ("done", "fails") else Graph(steps))
-    async with memory.runtime(agents) as runtime:
-        deadline = runtime._host.node.clock.now() + 15 if how == "deadline" else None
-        run = await runtime.start("team", "x", deadline=deadline)
-        await asyncio.sleep(5)
-        assert len(runtime._host.node.effects.plans) == 1
-        if how == "cancelled":
-            await run.cancel(by="ops")
-        await run.wait_ended()
-        assert len(runtime._host.node.effects.plans) == 0
-
-
-async def test_progress_that_has_no_room_is_read_again(memory: Store) -> None:
-    reads = FanOut(Ledger().read(1.0), [{"text": str(i)} for i in range(20)], at_once=4)
-    agent = Agent("team", plan=reads)
-    async with memory.runtime(agent, limits=quick(plan_progress_bytes=1)) as runtime:
-        runs = [await runtime.start("team", "x") for _ in range(3)]
-        await asyncio.sleep(2.5)
-        assert len(runtime._host.node.effects.plans) == 1
-        ends = [await run.wait_ended() for run in runs]
-    assert {end.answer for end in ends} == {"\n".join(f"read {i}" for i in range(20))}
 
 
 # -- agents with a plan

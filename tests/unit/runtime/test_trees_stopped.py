@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from runtime_world import LastingJournal, Ledger, Store, an_agent, calling, quick
-from test_sub_agents import delegate, team
+from teams import delegate, team
 
 from geartrain.clock import LoopClock
 from geartrain.machine import Budget
