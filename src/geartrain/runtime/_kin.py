@@ -2,10 +2,8 @@
 
 Rule 1: what was sent waits in the store until its receiver has taken or refused it; it is brought in order, a page at
 a time. Who is told of it again finds nothing new.
-Rule 2: a sub-agent's run has a place from its start to its end, or until it rests. Starts for which there is no place,
-in its tree or on this node, wait in order; one that is cancelled meanwhile needs none, and one that is paused does not
-begin. A run that waits for others rests and has no place, so that trees of any depth go on; one that goes on after a
-rest, or in another process, is never kept out.
+Rule 2: a sub-agent's run has a place (`_places`) from its start to its end, or until it rests. One that is cancelled
+before it has begun needs none, and one that is paused does not begin.
 Rule 3: a tree rests when nothing in it works, is queued, or is on its way.
 """
 
@@ -13,14 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from functools import partial
 from typing import Final, Protocol
 
 from geartrain.errors import FormatUnknown, GeartrainError, RunNotBegun, RunNotFound
 from geartrain.ids import sub_agent_run_id
-from geartrain.limits import Limits
 from geartrain.machine import (
     ENDED,
     CancelRequested,
@@ -40,6 +36,7 @@ from geartrain.runtime._delivery import Delivery
 from geartrain.runtime._entry import SUB_AGENTS
 from geartrain.runtime._log import log
 from geartrain.runtime._node import FoundSpecs, Node, RunAtWork
+from geartrain.runtime._places import Places
 from geartrain.runtime._reading._runs import read_run
 
 # What is brought to one run at once; the rest follows when this is taken.
@@ -53,64 +50,6 @@ class Loader(Protocol):
     async def actor(self, run_id: str) -> RunAtWork:
         """Return the actor of a run."""
         ...
-
-
-class Places:
-    """Who of the sub-agents' runs is at work here, and who waits for a place."""
-
-    __slots__ = ("_at_once", "_by_root", "_per_tree", "_roots", "_waiting")
-
-    def __init__(self, limits: Limits) -> None:
-        self._at_once = limits.sub_agents_at_once_per_node
-        self._per_tree = limits.sub_agents_at_once_per_tree
-        self._roots: dict[str, str] = {}
-        self._by_root: Counter[str] = Counter()
-        self._waiting: dict[str, str] = {}
-
-    @property
-    def waiting(self) -> int:
-        """How many wait for a place."""
-        return len(self._waiting)
-
-    def take(self, run_id: str, root: str) -> None:
-        """Note that a run is at work."""
-        self._waiting.pop(run_id, None)
-        if run_id not in self._roots:
-            self._roots[run_id] = root
-            self._by_root[root] += 1
-
-    def take_if_free(self, run_id: str, root: str) -> bool:
-        """Take a place, or wait for one; return whether there was one."""
-        free = len(self._roots) < self._at_once and self._by_root[root] < self._per_tree
-        if free or run_id in self._roots:
-            self.take(run_id, root)
-            return True
-        self._waiting[run_id] = root
-        return False
-
-    def leave(self, run_id: str) -> list[str]:
-        """Note that a run is no more at work, and return who may start in its place."""
-        self._waiting.pop(run_id, None)
-        root = self._roots.pop(run_id, None)
-        if root is None:
-            return []
-        self._by_root[root] -= 1
-        if not self._by_root[root]:
-            del self._by_root[root]
-        return self._next()
-
-    def _next(self) -> list[str]:
-        """Return who may start now, in the order in which they came. Told twice, they still start once."""
-        room = self._at_once - len(self._roots)
-        taken: Counter[str] = Counter()
-        following: list[str] = []
-        for run_id, root in self._waiting.items():
-            if len(following) >= room:
-                break
-            if self._by_root[root] + taken[root] < self._per_tree:
-                taken[root] += 1
-                following.append(run_id)
-        return following
 
 
 class Kin:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from geartrain.limits import Limits
-from geartrain.runtime._kin import Places
+from geartrain.runtime._places import Places
 
 
 def places(per_tree: int = 2, per_node: int = 3) -> Places:
