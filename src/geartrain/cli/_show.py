@@ -345,7 +345,8 @@ def note(row: RunSummary, owner: StoreOwner | None = None, way: Way = _NO_WAY) -
     """Return what is special about a run: set apart, waiting for something, failed, or left in the middle."""
     if row.set_apart:
         return f"set apart: {row.set_apart}"
-    return ", ".join([*row.holds, *left_behind(row, owner, way)]) or row.error or ""
+    below = [f"below {row.root}"] if row.holds and row.root not in (None, row.id) else []
+    return ", ".join([*row.holds, *below, *left_behind(row, owner, way)]) or row.error or ""
 
 
 async def replay_run(setting: Setting, given: str) -> int:

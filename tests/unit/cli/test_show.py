@@ -36,6 +36,8 @@ def row(**fields: Any) -> RunSummary:
     [
         ({}, ""),
         ({"holds": ("approval(t1.c1)", "paused")}, "approval(t1.c1), paused"),
+        ({"holds": ("approval(t1.c1)",), "root": "r-1"}, "approval(t1.c1)"),
+        ({"holds": ("approval(t1.c1)",), "root": "r-0"}, "approval(t1.c1), below r-0"),
         ({"error": "timeout"}, "timeout"),
         ({"holds": ("paused",), "set_apart": "row 3 is damaged"}, "set apart: row 3 is damaged"),
     ],
