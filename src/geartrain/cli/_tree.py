@@ -6,6 +6,7 @@ import asyncio
 import shutil
 import sys
 import time
+from collections.abc import Sequence
 from typing import Final
 
 from geartrain.cli._acts import Setting
@@ -93,7 +94,7 @@ class _View:
         """Say what the tree waits for, once, above the tree."""
         if told != self._told:
             self._told = told
-            self._wipe()
+            self._replace(())
             for line in told:
                 self._screen.say(line, "yellow")
 
@@ -110,14 +111,11 @@ class _View:
         size = shutil.get_terminal_size()
         above = sum(1 + len(line) // size.columns for line in self._told)
         shown = fitting(tree, max(5, size.lines - _FREE_LINES - above), size.columns, time.time())
-        self._wipe()
-        sys.stdout.write("".join(f"{line}\n" for line in shown))
-        sys.stdout.flush()
-        self._drawn = len(shown)
+        self._replace(shown)
 
-    def _wipe(self) -> None:
-        """Take away what was drawn last, if anything was; the cursor stands where it began."""
-        if self._drawn:
-            sys.stdout.write(f"\x1b[{self._drawn}F\x1b[J")
-            sys.stdout.flush()
-        self._drawn = 0
+    def _replace(self, lines: Sequence[str]) -> None:
+        """Put *lines* in the place of what was drawn last, at once: whoever stops between has one or the other."""
+        erasure = f"\x1b[{self._drawn}F\x1b[J" if self._drawn else ""
+        sys.stdout.write(erasure + "".join(f"{line}\n" for line in lines))
+        sys.stdout.flush()
+        self._drawn = len(lines)
