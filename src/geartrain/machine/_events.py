@@ -235,12 +235,13 @@ class EventPublished(EventBase, frozen=True, kw_only=True):
 
 
 class EventAwaited(EventBase, frozen=True, kw_only=True):
-    """A run of this one's tree waits for an event of that name, with a number above `after`."""
+    """A run of this one's tree waits for an event of that name, with a number above `after`, till a time `until`."""
 
     run_id: str
     call_id: str
     name: str
     after: int = 0
+    until: float | None = None
 
 
 class EventHeard(EventBase, frozen=True, kw_only=True):

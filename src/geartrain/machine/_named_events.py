@@ -64,6 +64,7 @@ def awaited_by(run: Run, call: Call) -> EventAwaited:
         call_id=call.id,
         name=asked.name,
         after=after,
+        until=call.since + call.timeout_seconds,
     )
 
 
@@ -85,11 +86,14 @@ def on_published(draft: Draft, event: EventPublished) -> None:
 
 
 def on_awaited(draft: Draft, event: EventAwaited) -> None:
-    """Note who waits for what, unless it is there already."""
+    """Note who waits for what, unless it is there already, in the place of those whose time is over."""
     run = draft.run
-    if found_for(run, event) is None and len(run.awaited) < WAITS_MAX:
-        wait = AwaitedEvent(name=event.name, run_id=event.run_id, call_id=event.call_id)
-        draft.set(awaited=(*run.awaited, wait))
+    waiting = tuple(wait for wait in run.awaited if wait.waits(event.time))
+    if found_for(run, event) is None and len(waiting) < WAITS_MAX:
+        wait = AwaitedEvent(name=event.name, run_id=event.run_id, call_id=event.call_id, until=event.until)
+        waiting = (*waiting, wait)
+    if waiting != run.awaited:
+        draft.set(awaited=waiting)
 
 
 def found_for(run: Run, event: EventAwaited) -> PublishedEvent | None:
@@ -113,7 +117,7 @@ def answers(before: Run, event: EventPublished | EventAwaited, after: Run) -> tu
     told = EventHeard(
         id=f"{event.call_id}.told", time=after.updated_at, source="event", call_id=event.call_id, name=event.name
     )
-    waiting = [wait for wait in before.awaited if wait.name == event.name]
+    waiting = [wait for wait in before.awaited if wait.name == event.name and wait.waits(event.time)]
     return ((event.run_id, told), *((wait.run_id, _heard(wait.call_id, after, new)) for wait in waiting))
 
 

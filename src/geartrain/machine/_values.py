@@ -252,11 +252,16 @@ class PublishedEvent(Value, frozen=True, kw_only=True):
 
 
 class AwaitedEvent(Value, frozen=True, kw_only=True):
-    """The run and call of this one's tree that wait for an event of that name."""
+    """The run and call of this one's tree that wait for an event of that name, till a time `until`."""
 
     name: str
     run_id: str
     call_id: str
+    until: float | None = None
+
+    def waits(self, now: float) -> bool:
+        """Whether its time is not over."""
+        return self.until is None or now <= self.until
 
 
 class ParentRef(Value, frozen=True, kw_only=True):

@@ -38,8 +38,10 @@ def publishes(bench: Bench, name: str, payload: str = "", run_id: str = "r-2") -
     return told(bench, EventPublished, run_id=run_id, call_id="t1.c1", name=name, payload=payload)
 
 
-def awaits(bench: Bench, name: str, run_id: str = "r-3", after: int = 0) -> list[tuple[str, Any]]:
-    return told(bench, EventAwaited, run_id=run_id, call_id="t1.c1", name=name, after=after)
+def awaits(
+    bench: Bench, name: str, run_id: str = "r-3", after: int = 0, until: float | None = None
+) -> list[tuple[str, Any]]:
+    return told(bench, EventAwaited, run_id=run_id, call_id="t1.c1", name=name, after=after, until=until)
 
 
 def told(bench: Bench, kind: type[Any], **fields: Any) -> list[tuple[str, Any]]:
@@ -89,6 +91,21 @@ def test_the_root_refuses_what_it_has_no_room_for(monkeypatch: pytest.MonkeyPatc
     assert short(publishes(root, "b", "much"))[0][2].startswith("10 events of 4 bytes")
 
 
+def test_a_wait_whose_time_is_over_makes_room_and_hears_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_named_events, "WAITS_MAX", 2)
+    root = a_root()
+    began = root.now
+    awaits(root, "a", "r-3", until=began + 10)
+    awaits(root, "a", "r-4", until=began + 20)
+    root.now = began + 9
+    assert short(awaits(root, "a", "r-5"))[0][2].startswith("2 waits are open")
+    assert awaits(root, "a", "r-5") == []
+    assert [wait.run_id for wait in root.run.awaited] == ["r-4", "r-5"]
+    root.now = began + 20
+
+    assert short(publishes(root, "a", "x")) == [("r-2", 0, ""), ("r-5", 1, "x")]
+
+
 def test_a_run_takes_events_also_while_it_is_held_but_not_while_it_ends() -> None:
     root = a_root().does(PauseRequested)
     publishes(root, "a")
@@ -131,7 +148,8 @@ def test_of_two_calls_that_wait_for_one_name_each_hears_another_event() -> None:
 
 def test_what_is_heard_is_the_result_and_the_next_wait_asks_for_what_comes_after() -> None:
     bench = waiting()
-    assert awaited_by(bench.run, bench.call("t1.c1")).after == 0
+    asked = awaited_by(bench.run, bench.call("t1.c1"))
+    assert (asked.after, asked.until) == (0, bench.call("t1.c1").since + 50)
 
     bench.does(EventHeard, call_id="t1.c1", name="a", number=7, payload="x")
 
