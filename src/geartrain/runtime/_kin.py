@@ -145,7 +145,7 @@ class Kin:
         if any(item.type == CancelRequested.__name__ for item in items):
             self.places.take(run_id, root)  # it does not work
         elif _held(items):
-            self.places.leave(run_id)
+            self.call(self.places.leave(run_id))
             raise RunNotBegun(run_id)
         elif not self.places.take_if_free(run_id, root):
             raise RunNotBegun(run_id)

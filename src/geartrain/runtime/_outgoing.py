@@ -96,8 +96,8 @@ def _begun(before: Run, after: Run) -> Sequence[Call]:
 
 def starts(moving: Moving) -> Iterator[Sent]:
     """Yield the starts of sub-agents whose calls this step has begun. One that cannot start here sends nothing."""
-    before, after = moving.before, moving.after
-    for call in _begun(before, after):
+    after = moving.after
+    for call in moving.begun:
         if call.sub_agent and _hindrance(call, moving.agents) is None:
             registered = moving.agents[call.tool]
             yield Sent(

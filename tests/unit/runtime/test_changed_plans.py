@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from plan_world import slow
+from planned_runs import slow
 from runtime_world import Ledger, Store, calling
 
 from geartrain.machine import Usage

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from plan_world import Asked, now, slow
+from planned_runs import Asked, now, slow
 from runtime_world import Store, allow_all, journal_of, quick, settle
 
 from geartrain.errors import InvalidValue
