@@ -94,6 +94,7 @@ class Agent:
     `stuck` says when a run of this agent counts as stuck and what is then done about it: by default an answer that is
     overdue is asked for once more, and a model that repeats itself to no effect is told so and fails in the end. None
     does nothing about it.
+
     `sub_agents` are agents that the model may call like tools, each with `{"input": "…"}`: a call starts a run of its
     own, whose end is the call's result. Each is an `Agent` or the name of one that the runtime has, this very one
     included. `description` says what such an agent is for. The budget is one for the run and all that is below it:
