@@ -9,10 +9,8 @@ from typing import Final
 from geartrain.cli._text import counted, one_line
 from geartrain.limits import Unlimited
 from geartrain.machine import HoldKind, RunState
-from geartrain.runtime import RunTree
+from geartrain.runtime import QUEUED, SUB_AGENTS, RunTree
 
-# The state of a run that has been started and waits for its place.
-QUEUED: Final = "QUEUED"
 # Holds that say how a run stands, and not what it waits for.
 _STANDS: Final = frozenset({HoldKind.PAUSED, HoldKind.STUCK, HoldKind.QUARANTINED})
 _WIDE: Final = 200
@@ -84,7 +82,7 @@ def _waits(run: RunTree) -> Iterator[str]:
     for call in run.waiting:
         yield f"waits for {call.waits_for}: {call.call_id} {call.tool}"
     for hold in run.holds:
-        if hold not in asked and not hold.startswith("sub_agents"):
+        if hold not in asked and not hold.startswith(SUB_AGENTS):
             yield hold if hold in _STANDS else f"waits for {hold}"
     at_work = sum(1 for child in run.children if not child.ended)
     if at_work or run.queued:

@@ -5,6 +5,7 @@ from geartrain.runtime._approvals import ApprovalHook
 from geartrain.runtime._effects._effect import current_run
 from geartrain.runtime._effects._executor import CallOutcome, Executor, LiveExecutor
 from geartrain.runtime._effects._handoff import with_others
+from geartrain.runtime._entry import SUB_AGENTS
 from geartrain.runtime._handle import RunHandle
 from geartrain.runtime._hub import ObserverStatistics, Watch, log_records
 from geartrain.runtime._planned import Do, Done, Fail, Job, Plan, PlanChanged, PlanFailed
@@ -36,13 +37,15 @@ from geartrain.runtime._reading._statistics import RunTotals
 from geartrain.runtime._reading._stepper import Frame, Stepper
 from geartrain.runtime._reading._stuck_runs import StuckRun
 from geartrain.runtime._reading._tail import RunTail
-from geartrain.runtime._reading._tree import RunTree
+from geartrain.runtime._reading._tree import QUEUED, RunTree
 from geartrain.runtime._rules import Predicate, Rule, Rules, argument_below, argument_equals, argument_matches
 from geartrain.runtime._runtime import Runtime, RuntimeStatistics
 from geartrain.runtime._stall import LoopStall, LoopStatistics
 from geartrain.runtime._travel._errors import ExportUnusable, RedactionRefused
 
 __all__ = [
+    "QUEUED",
+    "SUB_AGENTS",
     "Agent",
     "Allow",
     "ApprovalHook",

@@ -14,6 +14,7 @@ from geartrain.runtime._entry import CALL
 from geartrain.runtime._reading._runs import OpenCall, RunSnapshot, RunSummary
 
 _PAGE: Final = 1_000
+# The state of a run that has been started and waits for its place.
 QUEUED: Final = "QUEUED"
 
 
